@@ -1,0 +1,72 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func signalIgnore() { signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP) }
+
+// attack tries what a provider must not be able to do and says on stderr what
+// worked. attack=PATH,PATH lists files of the host to read and to write.
+func (p *provider) attack() {
+	list, ok := p.behave["attack"]
+	if !ok {
+		return
+	}
+	for _, path := range strings.Split(list, ",") {
+		if b, err := os.ReadFile(path); err == nil {
+			p.open("read %s (%d bytes)", path, len(b))
+		}
+		if f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644); err == nil {
+			if _, err := f.WriteString("attacked"); err == nil {
+				p.open("wrote %s", path)
+			}
+			f.Close()
+		}
+	}
+	for _, path := range []string{"/workspace/candidate/x", "/workspace/baseline/x", "/provider/x", "/x", "/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger", "/.aspis/stage"} {
+		if f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644); err == nil {
+			f.Close()
+			p.open("opened %s for writing", path)
+		}
+	}
+	for _, addr := range []string{"127.0.0.1:22", "127.0.0.1:80", "169.254.169.254:80", "10.0.0.1:53"} {
+		if c, err := net.DialTimeout("tcp", addr, 300*time.Millisecond); err == nil {
+			c.Close()
+			p.open("reached %s", addr)
+		}
+	}
+	if addrs, err := net.LookupHost("example.org"); err == nil {
+		p.open("resolved example.org to %v", addrs)
+	}
+	entries, _ := os.ReadDir("/proc")
+	for _, e := range entries {
+		if name := e.Name(); strings.Trim(name, "0123456789") == "" && name != fmt.Sprint(os.Getpid()) {
+			p.open("sees process %s", name)
+		}
+	}
+	for name, call := range map[string]func() error{
+		"mount":   func() error { return syscall.Mount("none", "/tmp", "tmpfs", 0, "") },
+		"unshare": func() error { return syscall.Unshare(syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS) },
+		"setuid0": func() error { return syscall.Setuid(0) },
+		"chroot":  func() error { return syscall.Chroot("/tmp") },
+		"mknod":   func() error { return syscall.Mknod("/tmp/sda", syscall.S_IFBLK|0o600, 8<<8) },
+		"kill-1":  func() error { return syscall.Kill(-1, 0) },
+	} {
+		if err := call(); err == nil && !(name == "setuid0" && os.Getuid() == 0) && name != "kill-1" {
+			p.open("%s worked", name)
+		}
+	}
+	fmt.Fprintln(os.Stderr, "attack done")
+}
+
+func (p *provider) open(format string, args ...any) {
+	p.behave["opened"] += fmt.Sprintf(format, args...) + "; "
+	fmt.Fprintf(os.Stderr, "OPEN "+format+"\n", args...)
+}
