@@ -1,0 +1,92 @@
+package container
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/aspis-dev/aspis/sandbox"
+)
+
+// makeUnified makes a version 2 group. A group with processes of its own may
+// not hand controllers to children, so the place is searched upwards from our
+// own group: the first ancestor where a child may be made that has at least
+// the memory or the pids controller.
+func (g *group) makeUnified(name string, lim sandbox.Limits, without map[sandbox.WallName]bool) error {
+	for parent := range ancestors(g.h.home[""]) {
+		dir, has, err := tryUnified(parent, name)
+		if err != nil {
+			return err
+		}
+		if dir != "" {
+			g.dirs[""] = dir
+			return g.limitUnified(dir, has, lim, without)
+		}
+	}
+	return nil
+}
+
+// ancestors gives a version 2 group and those above it, to the top of the mount.
+func ancestors(home string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for dir := home; yield(dir); dir = filepath.Dir(dir) {
+			if _, err := os.Stat(filepath.Join(filepath.Dir(dir), "cgroup.controllers")); err != nil {
+				return
+			}
+		}
+	}
+}
+
+// tryUnified makes a child of parent if it would have controllers.
+func tryUnified(parent, name string) (dir string, has map[string]bool, err error) {
+	for _, c := range controllers {
+		// Refused (EBUSY) where parent has processes, and harmless where the
+		// controller is on already.
+		_ = writeControl(parent, "cgroup.subtree_control", "+"+c)
+	}
+	dir = filepath.Join(parent, name)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		if unusable(err) || errors.Is(err, os.ErrExist) {
+			return "", nil, nil
+		}
+		return "", nil, fmt.Errorf("make control group: %w", err)
+	}
+	b, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
+	if err != nil {
+		return "", nil, errors.Join(fmt.Errorf("read controllers: %w", err), os.Remove(dir))
+	}
+	has = map[string]bool{}
+	for c := range strings.FieldsSeq(string(b)) {
+		has[c] = true
+	}
+	if !has["memory"] && !has["pids"] {
+		return "", nil, os.Remove(dir)
+	}
+	return dir, has, nil
+}
+
+func (g *group) limitUnified(dir string, has map[string]bool, lim sandbox.Limits, without map[sandbox.WallName]bool) error {
+	if has["memory"] && lim.MemoryBytes > 0 && !without[sandbox.WallMemoryLimit] {
+		if err := writeFile(dir, "memory.max", lim.MemoryBytes); err != nil {
+			return err
+		}
+		if err := writeControl(dir, "memory.swap.max", "0"); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		// One killed process would leave the rest in an unknown state.
+		if err := writeControl(dir, "memory.oom.group", "1"); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		g.holds["memory"] = true
+	}
+	if has["cpu"] && lim.CPUPercent > 0 && !without[sandbox.WallCPULimit] {
+		if err := writeControl(dir, "cpu.max", fmt.Sprintf("%d %d", cpuPeriod*int64(lim.CPUPercent)/100, cpuPeriod)); err != nil {
+			return err
+		}
+		g.holds["cpu"] = true
+	}
+	return nil
+}

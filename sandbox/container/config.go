@@ -1,0 +1,209 @@
+package container
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/runc/libcontainer"
+	"github.com/opencontainers/runc/libcontainer/configs"
+	"golang.org/x/sys/unix"
+
+	"github.com/aspis-dev/aspis/sandbox"
+)
+
+const (
+	// providerID is the user and group that the program runs as inside, where
+	// enough ids are mapped; otherwise it runs as 0 of a namespace in which 0
+	// is the calling user.
+	providerID = 1000
+	// idCount is how many ids a sandbox gets.
+	idCount = 65536
+	// hostname is what uname tells inside, on every machine the same.
+	hostname = "aspis"
+)
+
+// ids is who a sandbox runs as.
+type ids struct {
+	userNS  bool
+	outside int64 // what inside id 0 is outside
+	count   int64
+	user    int // inside
+}
+
+// owner is the outside id of the user inside.
+func (i ids) owner() int {
+	if !i.userNS {
+		return int(i.outside) + i.user
+	}
+	return int(i.outside) + i.user
+}
+
+// chooseIDs decides the mapping. A machine's root maps an unprivileged range
+// far from every account; a caller in its own user namespace maps what it has.
+func chooseIDs(who Identity, base uint32, userNS bool) (ids, error) {
+	if !who.UserNS {
+		return ids{userNS: userNS, outside: int64(base), count: idCount, user: providerID}, nil
+	}
+	m, err := readIDMap("/proc/self/uid_map")
+	if err != nil {
+		return ids{}, err
+	}
+	g, err := readIDMap("/proc/self/gid_map")
+	if err != nil {
+		return ids{}, err
+	}
+	n := min(contiguous(m), contiguous(g), idCount)
+	if n > providerID {
+		return ids{userNS: userNS, count: n, user: providerID}, nil
+	}
+	return ids{userNS: userNS, count: 1}, nil
+}
+
+var maskedPaths = []string{
+	"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys",
+	"/proc/latency_stats", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats",
+	"/proc/kallsyms", "/proc/key-users", "/proc/vmallocinfo", "/proc/kmsg", "/proc/driver",
+}
+
+var readOnlyPaths = []string{
+	"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger",
+}
+
+// namespaces of every sandbox, with the wall that each one is.
+var namespaces = []struct {
+	wall sandbox.WallName
+	ns   configs.NamespaceType
+}{
+	{sandbox.WallUserNamespace, configs.NEWUSER},
+	{sandbox.WallMountNamespace, configs.NEWNS},
+	{sandbox.WallPIDNamespace, configs.NEWPID},
+	{sandbox.WallIPCNamespace, configs.NEWIPC},
+	{sandbox.WallUTSNamespace, configs.NEWUTS},
+	{sandbox.WallNetworkNamespace, configs.NEWNET},
+	{sandbox.WallCgroupNamespace, configs.NEWCGROUP},
+}
+
+// buildConfig says to libcontainer what the Spec asks for. The root file
+// system at rootfs is complete but for /proc.
+func buildConfig(spec *sandbox.Spec, rootfs string, id ids, without map[sandbox.WallName]bool) *configs.Config {
+	c := &configs.Config{
+		Rootfs:          rootfs,
+		Readonlyfs:      !without[sandbox.WallRootFilesystem],
+		NoNewPrivileges: !without[sandbox.WallNoNewPrivileges],
+		NoNewKeyring:    without[sandbox.WallSessionKeyring],
+		Capabilities:    &configs.Capabilities{},
+		// libcontainer must not make control groups of its own: see startContainer.
+		RootlessCgroups: true,
+		Cgroups:         &cgroups.Cgroup{Rootless: true, Resources: &cgroups.Resources{}},
+		Mounts: []*configs.Mount{
+			{Device: "proc", Source: "proc", Destination: "/proc", Flags: unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC},
+			// Already complete; this entry keeps libcontainer from making its
+			// own device files, terminals and links.
+			{Device: "bind", Source: filepath.Join(rootfs, "dev"), Destination: "/dev", Flags: unix.MS_BIND | unix.MS_REC},
+		},
+		ParentDeathSignal: int(unix.SIGKILL),
+	}
+	for _, n := range namespaces {
+		if without[n.wall] || (n.ns == configs.NEWUSER && !id.userNS) {
+			continue
+		}
+		if n.ns == configs.NEWNET && without[sandbox.WallNetworkInterfaces] {
+			continue
+		}
+		c.Namespaces.Add(n.ns, "")
+		switch n.ns {
+		case configs.NEWUSER:
+			c.UIDMappings = []configs.IDMap{{ContainerID: 0, HostID: id.outside, Size: id.count}}
+			c.GIDMappings = c.UIDMappings
+		case configs.NEWUTS:
+			c.Hostname = hostname
+		}
+	}
+	if !without[sandbox.WallProcMasked] && c.Namespaces.Contains(configs.NEWNS) {
+		c.MaskPaths = maskedPaths
+		c.ReadonlyPaths = readOnlyPaths
+	}
+	if without[sandbox.WallCapabilities] {
+		kept := []string{"CAP_NET_RAW", "CAP_SYS_CHROOT"}
+		c.Capabilities = &configs.Capabilities{Bounding: kept, Effective: kept, Permitted: kept, Inheritable: kept, Ambient: kept}
+	}
+	c.Rlimits = rlimits(spec.Limits, without)
+	return c
+}
+
+// rlimits that a child can be born with. A hard limit above our own needs
+// CAP_SYS_RESOURCE, so ours is the most that is given.
+func rlimits(lim sandbox.Limits, without map[sandbox.WallName]bool) []configs.Rlimit {
+	want := []configs.Rlimit{{Type: unix.RLIMIT_CORE}}
+	if lim.OpenFiles > 0 && !without[sandbox.WallOpenFilesLimit] {
+		want = append(want, configs.Rlimit{Type: unix.RLIMIT_NOFILE, Hard: uint64(lim.OpenFiles)})
+	}
+	if lim.FileBytes > 0 {
+		want = append(want, configs.Rlimit{Type: unix.RLIMIT_FSIZE, Hard: uint64(lim.FileBytes)})
+	}
+	for i := range want {
+		var own unix.Rlimit
+		if err := unix.Getrlimit(want[i].Type, &own); err == nil {
+			want[i].Hard = min(want[i].Hard, own.Max)
+		}
+		want[i].Soft = want[i].Hard
+	}
+	return want
+}
+
+// environment is the Spec's, with a HOME, which libcontainer would otherwise
+// look up by itself.
+func environment(spec *sandbox.Spec, without map[sandbox.WallName]bool) []string {
+	env := append([]string{}, spec.Env...)
+	if !hasEnv(env, "HOME") {
+		env = append(env, "HOME="+providerHome)
+	}
+	if without[sandbox.WallEnvironment] {
+		env = append(env, "ASPIS_LEAKED="+os.Getenv("PATH"))
+	}
+	return env
+}
+
+func hasEnv(env []string, name string) bool {
+	for _, e := range env {
+		if strings.HasPrefix(e, name+"=") {
+			return true
+		}
+	}
+	return false
+}
+
+// loadContainer gives a container whose control group manager does what we
+// say. libcontainer.Create always makes groups in every controller; a
+// container loaded from a state file takes the groups named there as given.
+// On version 1 we name none that it knows, because the starting thread is in
+// them already; on version 2 we name ours, and libcontainer moves the child.
+func loadContainer(dir, id string, c *configs.Config, g *group) (*libcontainer.Container, error) {
+	paths := map[string]string{"none": filepath.Join(dir, "no-cgroup")}
+	if g.h.unified {
+		leaf := g.dirs[""]
+		if leaf == "" {
+			leaf = filepath.Join(g.h.home[""], "aspis-unusable")
+		}
+		paths = map[string]string{"": leaf}
+	}
+	state := libcontainer.State{
+		BaseState:   libcontainer.BaseState{ID: id, Config: *c},
+		CgroupPaths: paths,
+	}
+	b, err := json.Marshal(&state)
+	if err != nil {
+		return nil, fmt.Errorf("encode container state: %w", err)
+	}
+	if err := os.MkdirAll(filepath.Join(dir, id), 0o711); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(dir, id, "state.json"), b, 0o600); err != nil {
+		return nil, err
+	}
+	return libcontainer.Load(dir, id)
+}

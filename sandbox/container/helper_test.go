@@ -1,0 +1,5 @@
+package container
+
+const helperEnv = "ASPIS_TEST_HELPER"
+
+func helperMain() {}

@@ -1,0 +1,228 @@
+package container
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/opencontainers/runc/libcontainer"
+	"golang.org/x/sys/unix"
+
+	"github.com/aspis-dev/aspis/sandbox"
+	"github.com/aspis-dev/aspis/sandbox/kernel"
+)
+
+// closeTimeout bounds the clean-up after a failed start.
+const closeTimeout = 10 * time.Second
+
+// process is one sandbox, from the first directory made for it to the last
+// one removed.
+type process struct {
+	id      string
+	spec    sandbox.Spec
+	without map[sandbox.WallName]bool
+	space   *MountSpace
+	root    *root
+	libDir  string // libcontainer's state, in the MountSpace
+	runDir  string // our record, in the state directory
+	group   *group
+	pipes   *pipes
+	fifo    *os.File
+
+	lib      *libcontainer.Process
+	started  atomic.Bool // lib has a child to wait for
+	pid      int
+	evidence sandbox.Evidence
+
+	done  chan struct{} // closed when exit is set
+	exit  sandbox.ExitState
+	dog   *watchdog
+	close sync.Mutex
+	gone  bool
+}
+
+// newProcess makes everything that must be there before the start: the
+// record first, so that nothing can be made that a later host would not find.
+func (r *Runtime) newProcess(spec sandbox.Spec, without map[sandbox.WallName]bool) (_ *process, err error) {
+	var random [6]byte
+	_, _ = rand.Read(random[:]) // never fails, by its documentation
+	id := "aspis-" + hex.EncodeToString(random[:])
+	p := &process{
+		id: id, spec: spec, without: without, space: r.opt.Space,
+		libDir: filepath.Join(r.opt.Space.Dir(), "state"),
+		runDir: filepath.Join(r.opt.StateDir, runDir, id),
+		done:   make(chan struct{}),
+	}
+	p.root = &root{dir: filepath.Join(r.opt.Space.Dir(), "root", id), spec: &p.spec, without: without, owner: r.ids.owner()}
+	rec, err := ownRecord()
+	if err != nil {
+		return nil, err
+	}
+	rec.Groups = r.groups.plan(id)
+	if err := writeRecord(p.runDir, rec); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			ctx, stop := context.WithTimeout(context.Background(), closeTimeout)
+			defer stop()
+			err = errors.Join(err, p.Close(ctx))
+		}
+	}()
+	if p.group, err = newGroup(r.groups, id, spec.Limits, without); err != nil {
+		return nil, err
+	}
+	if p.pipes, err = newPipes(); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// expect is what the evidence is held against.
+func (p *process) expect() kernel.Expect {
+	return kernel.Expect{
+		Spec:        p.spec,
+		HostPid:     os.Getpid(),
+		CgroupPaths: p.group.dirs,
+		Watchdog:    p.dog != nil,
+	}
+}
+
+// limitAfterStart sets what the start itself could not have lived under: the
+// number of processes and threads.
+func (p *process) limitAfterStart() error {
+	if p.spec.Limits.Pids <= 0 || p.without[sandbox.WallPidsLimit] {
+		return nil
+	}
+	n := int64(p.spec.Limits.Pids)
+	if err := p.group.limitPids(n); err != nil {
+		return err
+	}
+	if p.group.holds["pids"] {
+		return nil
+	}
+	// Counted for each user of each user namespace by the kernel.
+	lim := unix.Rlimit{Cur: uint64(n), Max: uint64(n)}
+	if err := unix.Prlimit(p.pid, unix.RLIMIT_NPROC, &lim, nil); err != nil {
+		return fmt.Errorf("limit processes: %w", err)
+	}
+	return nil
+}
+
+// watch collects the child's end, and starts what ends it when it goes too far.
+func (p *process) watch() {
+	p.dog = newWatchdog(p.pid, p.spec.Limits, p.group.holds, p.without, p.killAll)
+	go func() {
+		state, err := p.lib.Wait()
+		timedOut, overMemory := p.dog.stop()
+		p.exit = exitState(state, err)
+		p.exit.TimedOut = timedOut
+		p.exit.OOM = overMemory || p.group.oomKills() > 0
+		close(p.done)
+	}()
+}
+
+func exitState(state *os.ProcessState, err error) sandbox.ExitState {
+	if state == nil {
+		return sandbox.ExitState{Code: -1}
+	}
+	_ = err // an exit code other than 0, which state has too
+	e := sandbox.ExitState{Code: state.ExitCode()}
+	if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+		e.Signal = ws.Signal()
+	}
+	return e
+}
+
+func (p *process) Pid() int                   { return p.pid }
+func (p *process) Evidence() sandbox.Evidence { return p.evidence }
+func (p *process) Stdin() io.WriteCloser      { return p.pipes.host[0] }
+func (p *process) Stdout() io.Reader          { return p.pipes.host[1] }
+func (p *process) Stderr() io.Reader          { return p.pipes.host[2] }
+
+// Release lets the first stage become the program. The wall clock runs from here.
+func (p *process) Release(ctx context.Context) error {
+	p.dog.released()
+	return p.pipes.release(ctx)
+}
+
+// Signal goes to the program itself. After its end it gives os.ErrProcessDone.
+func (p *process) Signal(s syscall.Signal) error { return p.lib.Signal(s) }
+
+// Kill ends the whole tree.
+func (p *process) Kill() error { return p.killAll() }
+
+// killAll needs no state of the sandbox but what newProcess has set, since it
+// also interrupts a start. With a pid namespace the end of its first process
+// is the end of all of them; the group covers a start that is not that far,
+// and a sandbox without the namespace.
+func (p *process) killAll() error {
+	var errs []error
+	if p.started.Load() {
+		if err := p.lib.Signal(unix.SIGKILL); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			errs = append(errs, err)
+		}
+	}
+	if !p.started.Load() || p.without[sandbox.WallPIDNamespace] {
+		errs = append(errs, p.group.kill())
+	}
+	return errors.Join(errs...)
+}
+
+// Wait gives how the program ended.
+func (p *process) Wait(ctx context.Context) (sandbox.ExitState, error) {
+	select {
+	case <-p.done:
+		return p.exit, nil
+	case <-ctx.Done():
+		return sandbox.ExitState{}, context.Cause(ctx)
+	}
+}
+
+// Close ends the sandbox and removes all of it. A nil result means that
+// nothing is left; after an error it may be called again.
+func (p *process) Close(ctx context.Context) error {
+	p.close.Lock()
+	defer p.close.Unlock()
+	if p.gone {
+		return nil
+	}
+	if p.pid != 0 {
+		if err := p.killAll(); err != nil {
+			return fmt.Errorf("kill: %w", err)
+		}
+		if _, err := p.Wait(ctx); err != nil {
+			return fmt.Errorf("wait for the end: %w", err)
+		}
+	}
+	var errs []error
+	if p.pipes != nil {
+		p.pipes.close()
+	}
+	if p.fifo != nil {
+		_ = p.fifo.Close()
+	}
+	if p.group != nil {
+		errs = append(errs, p.group.remove(ctx))
+	}
+	if p.started.Load() {
+		errs = append(errs, p.space.Do(func() error { return os.RemoveAll(filepath.Join(p.libDir, p.id)) }))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err // the record stays, so that a later host finds the rest
+	}
+	if err := os.RemoveAll(p.runDir); err != nil {
+		return err
+	}
+	p.gone = true
+	return nil
+}

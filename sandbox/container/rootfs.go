@@ -1,0 +1,312 @@
+package container
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/aspis-dev/aspis/sandbox"
+	"github.com/aspis-dev/aspis/sandbox/internal/stage"
+)
+
+// Sizes of the memory-backed parts of a sandbox's root, in bytes.
+const (
+	skeletonSize     = 1 << 20
+	defaultTmpSize   = 64 << 20
+	tmpBytesPerInode = 4096
+)
+
+// providerHome is where HOME points unless the Spec says otherwise.
+const providerHome = "/tmp/home"
+
+// root builds the file system that a sandbox sees, as a tree of mounts at dir.
+// It must run inside the MountSpace. All of it is read-only but /tmp. /proc is
+// left to libcontainer, which mounts it from within the new pid namespace, and
+// there is no /sys at all.
+type root struct {
+	dir     string
+	spec    *sandbox.Spec
+	without map[sandbox.WallName]bool
+	self    self
+	owner   int // outside id of the user that the program runs as, for /tmp
+}
+
+func (r *root) build() error {
+	if err := os.MkdirAll(r.dir, 0o755); err != nil {
+		return err
+	}
+	opts := fmt.Sprintf("mode=0755,size=%d,nr_inodes=1024", skeletonSize)
+	if err := unix.Mount("tmpfs", r.dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, opts); err != nil {
+		return fmt.Errorf("mount root: %w", err)
+	}
+	for _, step := range []struct {
+		what string
+		do   func() error
+	}{
+		{"first stage", r.stage},
+		{"/dev", r.devices},
+		{"/tmp", r.tmp},
+		{"/proc", func() error { return r.mkdir("/proc") }},
+		{"artifact", r.artifact},
+		{"system directories", r.system},
+		{"mounts", r.mounts},
+		{"broken walls", r.breach},
+		{"read-only root", r.seal},
+	} {
+		if err := step.do(); err != nil {
+			return fmt.Errorf("%s: %w", step.what, err)
+		}
+	}
+	return nil
+}
+
+// in is the outside path of an inside path. Inside paths come from the Spec,
+// which the host wrote; Clean keeps a stray ".." within the root all the same.
+func (r *root) in(p string) string { return filepath.Join(r.dir, filepath.Clean("/"+p)) }
+
+func (r *root) mkdir(p string) error { return os.MkdirAll(r.in(p), 0o755) }
+
+func (r *root) touch(p string) error {
+	if err := r.mkdir(filepath.Dir(p)); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(r.in(p), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+func (r *root) stage() error {
+	if err := r.touch(stage.Path); err != nil {
+		return err
+	}
+	if err := bindReadOnly(r.self.path, r.in(stage.Path)); err != nil {
+		return err
+	}
+	if r.self.loader == "" {
+		return nil
+	}
+	if err := r.touch(insideLoader); err != nil {
+		return err
+	}
+	if err := bindReadOnly(r.self.loader, r.in(insideLoader)); err != nil {
+		return err
+	}
+	if err := r.mkdir(insideLibs); err != nil {
+		return err
+	}
+	return bindReadOnly(filepath.Dir(r.self.loader), r.in(insideLibs))
+}
+
+// devices are the few that programs cannot do without and that give nothing
+// away. They are bound from the machine, since a user namespace may not make
+// them.
+func (r *root) devices() error {
+	dev := r.in("/dev")
+	if err := os.Mkdir(dev, 0o755); err != nil {
+		return err
+	}
+	// A mount of its own, so that libcontainer can be told that /dev is done.
+	if err := unix.Mount("tmpfs", dev, "tmpfs", unix.MS_NOSUID|unix.MS_NOEXEC, "mode=0755,size=64k,nr_inodes=32"); err != nil {
+		return err
+	}
+	names := []string{"null", "zero", "full", "random", "urandom"}
+	if r.without[sandbox.WallDevices] {
+		names = append(names, "kmsg")
+	}
+	for _, name := range names {
+		p := filepath.Join("/dev", name)
+		if err := r.touch(p); err != nil {
+			return err
+		}
+		if err := bindDevice(p, r.in(p)); err != nil {
+			return err
+		}
+	}
+	for name, target := range map[string]string{
+		"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2",
+	} {
+		if err := os.Symlink(target, filepath.Join(dev, name)); err != nil {
+			return err
+		}
+	}
+	return readOnly(dev)
+}
+
+// tmp is the only writable place.
+func (r *root) tmp() error {
+	dir := r.in("/tmp")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	size := r.spec.Limits.TmpBytes
+	if size <= 0 {
+		size = defaultTmpSize
+	}
+	opts := fmt.Sprintf("mode=1777,size=%d,nr_inodes=%d", size, size/tmpBytesPerInode+64)
+	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, opts); err != nil {
+		return err
+	}
+	home := r.in(providerHome)
+	if err := os.Mkdir(home, 0o700); err != nil {
+		return err
+	}
+	return os.Chown(home, r.owner, r.owner)
+}
+
+func (r *root) artifact() error {
+	if r.spec.Artifact == "" {
+		return nil
+	}
+	if err := r.mkdir("/provider"); err != nil {
+		return err
+	}
+	return bindReadOnly(r.spec.Artifact, r.in("/provider"))
+}
+
+func (r *root) mounts() error {
+	for _, m := range r.spec.Mounts {
+		if !filepath.IsAbs(m.Target) || filepath.Clean(m.Target) != m.Target || m.Target == "/" {
+			return fmt.Errorf("mount target %q is not a clean absolute path", m.Target)
+		}
+		info, err := os.Stat(m.Source)
+		if err != nil {
+			return err
+		}
+		if info.IsDir() {
+			err = r.mkdir(m.Target)
+		} else {
+			err = r.touch(m.Target)
+		}
+		if err != nil {
+			return err
+		}
+		if r.without[sandbox.WallSnapshotReadOnly] {
+			err = bind(m.Source, r.in(m.Target), 0)
+		} else {
+			err = bindReadOnly(m.Source, r.in(m.Target))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *root) seal() error {
+	if r.without[sandbox.WallRootFilesystem] {
+		return nil
+	}
+	return readOnly(r.dir)
+}
+
+// readOnly makes the one mount at dir read-only.
+func readOnly(dir string) error {
+	set := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
+	if err := unix.MountSetattr(unix.AT_FDCWD, dir, 0, &set); err != nil {
+		return &os.PathError{Op: "mount_setattr", Path: dir, Err: err}
+	}
+	return nil
+}
+
+// drop takes the tree out of the MountSpace; a started sandbox has its own copy.
+func (r *root) drop() error {
+	if err := unix.Unmount(r.dir, unix.MNT_DETACH); err != nil && err != unix.EINVAL && err != unix.ENOENT {
+		return fmt.Errorf("unmount %s: %w", r.dir, err)
+	}
+	if err := os.Remove(r.dir); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// systemDirs are shown as the machine has them: a link stays a link.
+var systemDirs = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}
+
+// systemFiles are what programs need of /etc to be loaded and to check
+// certificates. Nothing that names the machine's users, hosts or secrets.
+var systemFiles = []string{
+	"/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives",
+	"/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/pki/tls/certs", "/etc/pki/ca-trust/extracted",
+	"/etc/localtime", "/etc/mime.types",
+}
+
+// etcFiles are written for the sandbox.
+var etcFiles = map[string]string{
+	"/etc/passwd": "root:x:0:0:root:/nonexistent:/usr/sbin/nologin\n" +
+		"provider:x:1000:1000:provider:" + providerHome + ":/usr/sbin/nologin\n" +
+		"nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
+	"/etc/group":         "root:x:0:\nprovider:x:1000:\nnogroup:x:65534:\n",
+	"/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+	"/etc/hosts":         "127.0.0.1 localhost\n::1 localhost\n",
+}
+
+func (r *root) system() error {
+	for p, text := range etcFiles {
+		if err := r.mkdir(filepath.Dir(p)); err != nil {
+			return err
+		}
+		if err := os.WriteFile(r.in(p), []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	if !r.spec.System {
+		return nil
+	}
+	for _, p := range append(append([]string{}, systemDirs...), systemFiles...) {
+		if err := r.show(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// show makes a path of the machine visible at the same place, if it exists.
+func (r *root) show(p string) error {
+	info, err := os.Lstat(p)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	switch {
+	case info.Mode()&os.ModeSymlink != 0:
+		target, err := os.Readlink(p)
+		if err != nil {
+			return err
+		}
+		if err := r.mkdir(filepath.Dir(p)); err != nil {
+			return err
+		}
+		return os.Symlink(target, r.in(p))
+	case info.IsDir():
+		if err := r.mkdir(p); err != nil {
+			return err
+		}
+	case info.Mode().IsRegular():
+		if err := r.touch(p); err != nil {
+			return err
+		}
+	default:
+		return nil
+	}
+	return bindReadOnly(p, r.in(p))
+}
+
+// validID keeps an id usable as a directory, control group and container name.
+func validID(name string) string {
+	clean := strings.Map(func(c rune) rune {
+		switch {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '-', c == '_':
+			return c
+		}
+		return '-'
+	}, name)
+	return clean[:min(len(clean), 32)]
+}

@@ -1,0 +1,225 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/opencontainers/runc/libcontainer"
+	"golang.org/x/sys/unix"
+
+	"github.com/aspis-dev/aspis/sandbox"
+	"github.com/aspis-dev/aspis/sandbox/internal/stage"
+	"github.com/aspis-dev/aspis/sandbox/kernel"
+	"github.com/aspis-dev/aspis/sandbox/seccomp"
+)
+
+// Options are what a Runtime needs to know of the machine.
+type Options struct {
+	// StateDir keeps one small directory for each running sandbox, so that
+	// CollectLeftovers can clean up after a host that was killed, and the
+	// compiled seccomp program.
+	StateDir string
+	// Space is where sandboxes are born. It must outlive them.
+	Space *MountSpace
+	// UIDBase is the first of 65,536 user and group ids that belong to nobody
+	// on this machine. Zero means DefaultUIDBase. Not used in a user namespace.
+	UIDBase uint32
+}
+
+// DefaultUIDBase lies far above the accounts and subordinate ids that
+// distributions hand out.
+const DefaultUIDBase = 2_000_000_000
+
+// startTimeout bounds a start whose context has no deadline.
+const startTimeout = 30 * time.Second
+
+// Runtime starts sandboxes. Its methods may be called at the same time.
+type Runtime struct {
+	opt     Options
+	who     Identity
+	groups  hierarchy
+	ids     ids
+	filter  []byte
+	self    self
+	noUsers error // why there is no user namespace, if there is none
+}
+
+var _ sandbox.Runtime = (*Runtime)(nil)
+
+// New looks at the machine once. It fails only where no sandbox of any kind
+// could be started; a wall that cannot be had is for the evidence to report.
+func New(opt Options) (*Runtime, error) {
+	if opt.Space == nil {
+		return nil, errors.New("container runtime needs a mount space")
+	}
+	if opt.UIDBase == 0 {
+		opt.UIDBase = DefaultUIDBase
+	}
+	if err := os.MkdirAll(filepath.Join(opt.StateDir, runDir), 0o700); err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	r := &Runtime{opt: opt}
+	var err error
+	if r.who, err = CurrentIdentity(); err != nil {
+		return nil, err
+	}
+	if r.groups, err = readHierarchy(); err != nil {
+		return nil, err
+	}
+	r.noUsers = probeUserNS()
+	if r.ids, err = chooseIDs(r.who, opt.UIDBase, r.noUsers == nil); err != nil {
+		return nil, err
+	}
+	if r.filter, _, err = seccomp.Cached(filepath.Join(opt.StateDir, "seccomp"), seccomp.Default()); err != nil {
+		return nil, fmt.Errorf("seccomp program: %w", err)
+	}
+	if r.self, err = findSelf(opt.Space); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// Name identifies the runtime in evidence.
+func (r *Runtime) Name() string { return "libcontainer" }
+
+// Start builds the sandbox and holds it at the first stage with its evidence
+// taken. Nothing is left behind when it fails.
+func (r *Runtime) Start(ctx context.Context, spec sandbox.Spec) (_ sandbox.Process, err error) {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	without := map[sandbox.WallName]bool{}
+	for _, w := range spec.Without {
+		without[w] = true
+	}
+	header := stage.Header{Path: spec.Path, Args: spec.Args, Filter: r.filter, KeepFiles: without[sandbox.WallFileDescriptors]}
+	if without[sandbox.WallSeccomp] || without[sandbox.WallNoNewPrivileges] {
+		header.Filter = nil // without no_new_privs the kernel takes none from an unprivileged process
+	}
+	word, err := header.Encode()
+	if err != nil {
+		return nil, fmt.Errorf("sandbox %q: %w", spec.Name, err)
+	}
+	p, err := r.newProcess(spec, without)
+	if err != nil {
+		return nil, fmt.Errorf("sandbox %q: %w", spec.Name, err)
+	}
+	defer func() {
+		if err != nil {
+			clean, stop := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+			defer stop()
+			err = fmt.Errorf("sandbox %q: %w", spec.Name, errors.Join(err, p.Close(clean)))
+		}
+	}()
+	// The start itself cannot be interrupted but by killing what it started.
+	undo := context.AfterFunc(ctx, func() { _ = p.killAll() })
+	err = r.opt.Space.Do(func() error { return p.launch(r) })
+	undo()
+	p.pipes.closeChild()
+	if err != nil {
+		return nil, err
+	}
+	p.watch()
+	err = p.pipes.handshake(ctx, word)
+	if cerr := p.fifo.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := p.limitAfterStart(); err != nil {
+		return nil, err
+	}
+	if p.evidence, err = kernel.Inspect(p.pid, p.expect()); err != nil {
+		return nil, fmt.Errorf("read evidence: %w", err)
+	}
+	p.evidence.Runtime = r.Name()
+	return p, nil
+}
+
+// launch runs on the MountSpace's thread.
+func (p *process) launch(r *Runtime) (err error) {
+	p.root.self = r.self
+	defer func() {
+		if derr := p.root.drop(); err == nil {
+			err = derr
+		}
+	}()
+	if err := p.root.build(); err != nil {
+		return fmt.Errorf("build root file system: %w", err)
+	}
+	config := buildConfig(&p.spec, p.root.dir, r.ids, p.without)
+	c, err := loadContainer(p.libDir, p.id, config, p.group)
+	if err != nil {
+		return fmt.Errorf("prepare container: %w", err)
+	}
+	user := r.ids.user
+	if p.without[sandbox.WallUserIDs] {
+		user = 0
+	}
+	p.lib = &libcontainer.Process{
+		Args:   r.self.command(),
+		Env:    environment(&p.spec, p.without),
+		UID:    user,
+		GID:    user,
+		Cwd:    p.spec.Dir,
+		Stdin:  p.pipes.child[0],
+		Stdout: p.pipes.child[1],
+		Stderr: p.pipes.child[2],
+		Init:   true,
+	}
+	if p.without[sandbox.WallFileDescriptors] {
+		f, err := os.Open("/")
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		p.lib.ExtraFiles = []*os.File{f}
+	}
+	leave, err := p.group.enter()
+	if err != nil {
+		return fmt.Errorf("enter control group: %w", err)
+	}
+	defer func() {
+		if lerr := leave(); err == nil && lerr != nil {
+			err = fmt.Errorf("leave control group: %w", lerr)
+		}
+	}()
+	if err := c.Start(p.lib); err != nil {
+		return fmt.Errorf("start container: %w", err)
+	}
+	p.started.Store(true)
+	if p.pid, err = p.lib.Pid(); err != nil {
+		return err
+	}
+	p.fifo, err = openFifo(filepath.Join(p.libDir, p.id, "exec.fifo"))
+	return err
+}
+
+// openFifo lets libcontainer's init go on to the first stage: it waits for
+// somebody to read one byte that nobody needs. A file opened both ways counts
+// as that reader and never waits itself. It must stay open until the first
+// stage has spoken.
+func openFifo(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, fmt.Errorf("let the container go: %w", err)
+	}
+	return f, nil
+}
+
+// probeUserNS asks the kernel for a user namespace and says why there is none.
+// The program named does not exist, so that a kernel that agrees fails one
+// step later and nothing runs.
+func probeUserNS() error {
+	_, err := os.StartProcess("/proc/self/no-such-program", []string{"x"}, &os.ProcAttr{
+		Sys: &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER},
+	})
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,105 @@
+// Command probe is what the tests run inside sandboxes: it does one thing,
+// named by its first argument, and tells what it saw.
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+func main() {
+	if len(os.Args) < 2 {
+		fmt.Println("hello")
+		return
+	}
+	switch os.Args[1] {
+	case "see":
+		see()
+	case "echo":
+		in := bufio.NewScanner(os.Stdin)
+		for in.Scan() {
+			fmt.Println(in.Text())
+		}
+	case "write":
+		for _, p := range os.Args[2:] {
+			err := os.WriteFile(p, []byte("x"), 0o644)
+			fmt.Printf("%s %v\n", p, err)
+		}
+	case "hog":
+		hog()
+	case "fork":
+		fork()
+	case "files":
+		files()
+	case "exit":
+		fmt.Fprintln(os.Stderr, "leaving")
+		os.Exit(7)
+	case "sleep":
+		fmt.Println("sleeping")
+		time.Sleep(time.Hour)
+	case "child":
+		c := exec.Command(os.Args[0], "sleep")
+		fmt.Println("started", c.Start())
+		time.Sleep(time.Hour)
+	}
+}
+
+func see() {
+	for _, f := range []string{"/proc/self/status", "/proc/self/mountinfo", "/proc/net/dev"} {
+		b, err := os.ReadFile(f)
+		fmt.Printf("== %s %v\n%s", f, err, b)
+	}
+	for _, d := range []string{"/", "/dev", "/workspace", "/provider", "/proc/self/fd", "/tmp"} {
+		entries, err := os.ReadDir(d)
+		var names []string
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+		fmt.Printf("== ls %s %v %s\n", d, err, strings.Join(names, " "))
+	}
+	fmt.Println("== env", strings.Join(os.Environ(), " "))
+	fmt.Println("== pid", os.Getpid(), "uid", os.Getuid(), "gid", os.Getgid())
+}
+
+func hog() {
+	var all [][]byte
+	for i := 0; ; i++ {
+		b := make([]byte, 1<<20)
+		for j := 0; j < len(b); j += 4096 {
+			b[j] = 1
+		}
+		all = append(all, b)
+		if i%16 == 0 {
+			fmt.Println("MiB", len(all))
+		}
+	}
+}
+
+func fork() {
+	for i := 0; i < 1000; i++ {
+		c := exec.Command(os.Args[0], "sleep")
+		if err := c.Start(); err != nil {
+			fmt.Println("stopped after", i, err)
+			return
+		}
+	}
+	fmt.Println("never stopped")
+	time.Sleep(time.Hour)
+}
+
+func files() {
+	var all []*os.File
+	for i := 0; i < 100000; i++ {
+		f, err := os.Open("/dev/null")
+		if err != nil {
+			fmt.Println("stopped after", i)
+			return
+		}
+		all = append(all, f)
+	}
+	fmt.Println("never stopped", len(all))
+}

@@ -1,0 +1,80 @@
+package container
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/aspis-dev/aspis/sandbox"
+)
+
+// breach opens the holes in the file system that Spec.Without asks for. The
+// other walls are left out where they are built. Only what is built changes:
+// the evidence is taken from the kernel as for any other sandbox and must find
+// the hole.
+func (r *root) breach() error {
+	if r.without[sandbox.WallWorktreeUnreachable] {
+		for i, p := range r.spec.Protect {
+			if err := r.expose(p, fmt.Sprintf("/breach/protected-%d", i)); err != nil {
+				return err
+			}
+		}
+	}
+	if r.without[sandbox.WallHostPathsUnwritable] {
+		if err := r.expose(os.TempDir(), "/breach/tmp"); err != nil {
+			return err
+		}
+	}
+	if r.without[sandbox.WallSysMasked] {
+		if err := r.expose("/sys", "/sys"); err != nil {
+			return err
+		}
+	}
+	if r.without[sandbox.WallUnixSockets] {
+		return r.exposeSocket()
+	}
+	return nil
+}
+
+// expose shows a path of the machine as it is, writable.
+func (r *root) expose(p, target string) error {
+	info, err := os.Stat(p)
+	if err != nil {
+		return err
+	}
+	if info.IsDir() {
+		err = r.mkdir(target)
+	} else {
+		err = r.touch(target)
+	}
+	if err != nil {
+		return err
+	}
+	return bind(p, r.in(target), 0)
+}
+
+// exposeSocket puts a unix socket of the host's into the root.
+func (r *root) exposeSocket() error {
+	const dir = "/breach/socket"
+	if err := r.mkdir(dir); err != nil {
+		return err
+	}
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return os.NewSyscallError("socket", err)
+	}
+	// The name stays when the socket is closed.
+	defer unix.Close(fd)
+	// Bound by way of the working directory, since a socket's name is short;
+	// this thread's file-system attributes are its own.
+	if err := unix.Chdir(r.in(dir)); err != nil {
+		return os.NewSyscallError("chdir", err)
+	}
+	defer func() { _ = unix.Chdir("/") }()
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: filepath.Base("host.sock")}); err != nil {
+		return os.NewSyscallError("bind", err)
+	}
+	return nil
+}
