@@ -88,8 +88,8 @@ var namespaces = []struct {
 }
 
 // buildConfig says to libcontainer what the Spec asks for. The root file
-// system at rootfs is complete but for /proc.
-func buildConfig(spec *sandbox.Spec, rootfs string, id ids, without map[sandbox.WallName]bool) *configs.Config {
+// system at rootfs is complete but for /proc and /dev.
+func buildConfig(spec *sandbox.Spec, rootfs, dev string, id ids, without map[sandbox.WallName]bool) *configs.Config {
 	c := &configs.Config{
 		Rootfs:          rootfs,
 		Readonlyfs:      !without[sandbox.WallRootFilesystem],
@@ -101,9 +101,9 @@ func buildConfig(spec *sandbox.Spec, rootfs string, id ids, without map[sandbox.
 		Cgroups:         &cgroups.Cgroup{Rootless: true, Resources: &cgroups.Resources{}},
 		Mounts: []*configs.Mount{
 			{Device: "proc", Source: "proc", Destination: "/proc", Flags: unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC},
-			// Already complete; this entry keeps libcontainer from making its
-			// own device files, terminals and links.
-			{Device: "bind", Source: filepath.Join(rootfs, "dev"), Destination: "/dev", Flags: unix.MS_BIND | unix.MS_REC},
+			// A complete one, which keeps libcontainer from making its own
+			// device files, terminals and links.
+			{Device: "bind", Source: dev, Destination: "/dev", Flags: unix.MS_BIND | unix.MS_REC},
 		},
 		ParentDeathSignal: int(unix.SIGKILL),
 	}
@@ -126,6 +126,9 @@ func buildConfig(spec *sandbox.Spec, rootfs string, id ids, without map[sandbox.
 	if !without[sandbox.WallProcMasked] && c.Namespaces.Contains(configs.NEWNS) {
 		c.MaskPaths = maskedPaths
 		c.ReadonlyPaths = readOnlyPaths
+	}
+	if without[sandbox.WallDevices] {
+		c.Mounts[1].Source = "/dev"
 	}
 	if without[sandbox.WallCapabilities] {
 		kept := []string{"CAP_NET_RAW", "CAP_SYS_CHROOT"}

@@ -1,5 +1,76 @@
 package container
 
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"time"
+)
+
+// helperEnv makes the test program a host of its own, so that hosts can be
+// killed and be somebody else. Its value says what to do.
 const helperEnv = "ASPIS_TEST_HELPER"
 
-func helperMain() {}
+// stateEnv is the helper's state directory, and artifactEnv the probe's.
+const (
+	stateEnv    = "ASPIS_TEST_STATE"
+	artifactEnv = "ASPIS_TEST_ARTIFACT"
+)
+
+func helperMain() {
+	artifact = os.Getenv(artifactEnv)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := helper(ctx, os.Getenv(helperEnv)); err != nil {
+		fmt.Println("helper:", err)
+		os.Exit(1)
+	}
+}
+
+func helper(ctx context.Context, what string) error {
+	if what == "enter" {
+		e, err := Enter(ctx)
+		if err != nil {
+			return err
+		}
+		if e.Child {
+			fmt.Printf("parent: ids=%s why=%q\n", e.Ids, e.WhySingle)
+			os.Exit(e.Code)
+		}
+		if e.WhyNot != "" {
+			fmt.Printf("not: %s\n", e.WhyNot)
+			return nil
+		}
+		fmt.Printf("child: %+v args=%q\n", e.Identity, os.Args[1:])
+		what = "see"
+	}
+	space, err := NewSpace("")
+	if err != nil {
+		return err
+	}
+	rt, err := New(Options{StateDir: os.Getenv(stateEnv), Space: space})
+	if err != nil {
+		return err
+	}
+	spec := probeSpec(what)
+	p, err := rt.Start(ctx, spec)
+	if err != nil {
+		return err
+	}
+	fmt.Println("provider", p.Pid())
+	if what == "held" { // killed while the first stage waits
+		time.Sleep(time.Hour)
+	}
+	if err := p.Release(ctx); err != nil {
+		return err
+	}
+	if _, err := io.Copy(os.Stdout, p.Stdout()); err != nil {
+		return err
+	}
+	if err := p.Close(ctx); err != nil {
+		return err
+	}
+	os.Exit(9)
+	return nil
+}

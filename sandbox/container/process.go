@@ -18,11 +18,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/aspis-dev/aspis/sandbox"
+	"github.com/aspis-dev/aspis/sandbox/internal/supervise"
 	"github.com/aspis-dev/aspis/sandbox/kernel"
 )
 
 // closeTimeout bounds the clean-up after a failed start.
 const closeTimeout = 10 * time.Second
+
+// idPrefix begins the name of every sandbox, and so of every directory and
+// control group made for one.
+const idPrefix = "aspis-"
 
 // process is one sandbox, from the first directory made for it to the last
 // one removed.
@@ -35,19 +40,20 @@ type process struct {
 	libDir  string // libcontainer's state, in the MountSpace
 	runDir  string // our record, in the state directory
 	group   *group
-	pipes   *pipes
+	pipes   *supervise.Pipes
 	fifo    *os.File
 
 	lib      *libcontainer.Process
+	launched bool        // something was made in the MountSpace
 	started  atomic.Bool // lib has a child to wait for
 	pid      int
 	evidence sandbox.Evidence
 
-	done  chan struct{} // closed when exit is set
-	exit  sandbox.ExitState
-	dog   *watchdog
-	close sync.Mutex
-	gone  bool
+	done    chan struct{} // closed when exit is set
+	exit    sandbox.ExitState
+	dog     *supervise.Watchdog
+	closing sync.Mutex
+	gone    bool
 }
 
 // newProcess makes everything that must be there before the start: the
@@ -55,7 +61,7 @@ type process struct {
 func (r *Runtime) newProcess(spec sandbox.Spec, without map[sandbox.WallName]bool) (_ *process, err error) {
 	var random [6]byte
 	_, _ = rand.Read(random[:]) // never fails, by its documentation
-	id := "aspis-" + hex.EncodeToString(random[:])
+	id := idPrefix + hex.EncodeToString(random[:])
 	p := &process{
 		id: id, spec: spec, without: without, space: r.opt.Space,
 		libDir: filepath.Join(r.opt.Space.Dir(), "state"),
@@ -81,7 +87,7 @@ func (r *Runtime) newProcess(spec sandbox.Spec, without map[sandbox.WallName]boo
 	if p.group, err = newGroup(r.groups, id, spec.Limits, without); err != nil {
 		return nil, err
 	}
-	if p.pipes, err = newPipes(); err != nil {
+	if p.pipes, err = supervise.NewPipes(); err != nil {
 		return nil, err
 	}
 	return p, nil
@@ -120,39 +126,43 @@ func (p *process) limitAfterStart() error {
 
 // watch collects the child's end, and starts what ends it when it goes too far.
 func (p *process) watch() {
-	p.dog = newWatchdog(p.pid, p.spec.Limits, p.group.holds, p.without, p.killAll)
+	p.dog = supervise.NewWatchdog(p.pid, p.watchedLimits(), p.killAll)
 	go func() {
-		state, err := p.lib.Wait()
-		timedOut, overMemory := p.dog.stop()
-		p.exit = exitState(state, err)
+		state, _ := p.lib.Wait() // its error is an exit code other than 0, which state has too
+		p.space.forget(p.pid)
+		timedOut, overMemory := p.dog.Stop()
+		p.exit = supervise.ExitState(state)
 		p.exit.TimedOut = timedOut
 		p.exit.OOM = overMemory || p.group.oomKills() > 0
 		close(p.done)
 	}()
 }
 
-func exitState(state *os.ProcessState, err error) sandbox.ExitState {
-	if state == nil {
-		return sandbox.ExitState{Code: -1}
+// watchedLimits are those that no control group holds: always the wall clock.
+func (p *process) watchedLimits() supervise.Limits {
+	var l supervise.Limits
+	if !p.group.holds["memory"] && !p.without[sandbox.WallMemoryLimit] {
+		l.MemoryBytes = p.spec.Limits.MemoryBytes
 	}
-	_ = err // an exit code other than 0, which state has too
-	e := sandbox.ExitState{Code: state.ExitCode()}
-	if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
-		e.Signal = ws.Signal()
+	if p.group.dirs["pids"] == "" && !p.group.h.unified && !p.without[sandbox.WallPidsLimit] {
+		l.Tasks = int64(p.spec.Limits.Pids)
 	}
-	return e
+	if !p.without[sandbox.WallClockLimit] {
+		l.WallClock = p.spec.Limits.WallClock
+	}
+	return l
 }
 
 func (p *process) Pid() int                   { return p.pid }
 func (p *process) Evidence() sandbox.Evidence { return p.evidence }
-func (p *process) Stdin() io.WriteCloser      { return p.pipes.host[0] }
-func (p *process) Stdout() io.Reader          { return p.pipes.host[1] }
-func (p *process) Stderr() io.Reader          { return p.pipes.host[2] }
+func (p *process) Stdin() io.WriteCloser      { return p.pipes.Host[0] }
+func (p *process) Stdout() io.Reader          { return p.pipes.Host[1] }
+func (p *process) Stderr() io.Reader          { return p.pipes.Host[2] }
 
 // Release lets the first stage become the program. The wall clock runs from here.
 func (p *process) Release(ctx context.Context) error {
-	p.dog.released()
-	return p.pipes.release(ctx)
+	p.dog.Released()
+	return p.pipes.Release(ctx)
 }
 
 // Signal goes to the program itself. After its end it gives os.ErrProcessDone.
@@ -168,6 +178,9 @@ func (p *process) Kill() error { return p.killAll() }
 func (p *process) killAll() error {
 	var errs []error
 	if p.started.Load() {
+		if p.without[sandbox.WallPIDNamespace] {
+			supervise.KillDescendants(p.pid)
+		}
 		if err := p.lib.Signal(unix.SIGKILL); err != nil && !errors.Is(err, os.ErrProcessDone) {
 			errs = append(errs, err)
 		}
@@ -191,8 +204,8 @@ func (p *process) Wait(ctx context.Context) (sandbox.ExitState, error) {
 // Close ends the sandbox and removes all of it. A nil result means that
 // nothing is left; after an error it may be called again.
 func (p *process) Close(ctx context.Context) error {
-	p.close.Lock()
-	defer p.close.Unlock()
+	p.closing.Lock()
+	defer p.closing.Unlock()
 	if p.gone {
 		return nil
 	}
@@ -206,7 +219,7 @@ func (p *process) Close(ctx context.Context) error {
 	}
 	var errs []error
 	if p.pipes != nil {
-		p.pipes.close()
+		p.pipes.Close()
 	}
 	if p.fifo != nil {
 		_ = p.fifo.Close()
@@ -214,7 +227,7 @@ func (p *process) Close(ctx context.Context) error {
 	if p.group != nil {
 		errs = append(errs, p.group.remove(ctx))
 	}
-	if p.started.Load() {
+	if p.launched {
 		errs = append(errs, p.space.Do(func() error { return os.RemoveAll(filepath.Join(p.libDir, p.id)) }))
 	}
 	if err := errors.Join(errs...); err != nil {

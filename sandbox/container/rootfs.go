@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -48,7 +47,7 @@ func (r *root) build() error {
 		do   func() error
 	}{
 		{"first stage", r.stage},
-		{"/dev", r.devices},
+		{"/dev", func() error { return r.mkdir("/dev") }},
 		{"/tmp", r.tmp},
 		{"/proc", func() error { return r.mkdir("/proc") }},
 		{"artifact", r.artifact},
@@ -101,41 +100,6 @@ func (r *root) stage() error {
 		return err
 	}
 	return bindReadOnly(filepath.Dir(r.self.loader), r.in(insideLibs))
-}
-
-// devices are the few that programs cannot do without and that give nothing
-// away. They are bound from the machine, since a user namespace may not make
-// them.
-func (r *root) devices() error {
-	dev := r.in("/dev")
-	if err := os.Mkdir(dev, 0o755); err != nil {
-		return err
-	}
-	// A mount of its own, so that libcontainer can be told that /dev is done.
-	if err := unix.Mount("tmpfs", dev, "tmpfs", unix.MS_NOSUID|unix.MS_NOEXEC, "mode=0755,size=64k,nr_inodes=32"); err != nil {
-		return err
-	}
-	names := []string{"null", "zero", "full", "random", "urandom"}
-	if r.without[sandbox.WallDevices] {
-		names = append(names, "kmsg")
-	}
-	for _, name := range names {
-		p := filepath.Join("/dev", name)
-		if err := r.touch(p); err != nil {
-			return err
-		}
-		if err := bindDevice(p, r.in(p)); err != nil {
-			return err
-		}
-	}
-	for name, target := range map[string]string{
-		"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2",
-	} {
-		if err := os.Symlink(target, filepath.Join(dev, name)); err != nil {
-			return err
-		}
-	}
-	return readOnly(dev)
 }
 
 // tmp is the only writable place.
@@ -299,14 +263,39 @@ func (r *root) show(p string) error {
 	return bindReadOnly(p, r.in(p))
 }
 
-// validID keeps an id usable as a directory, control group and container name.
-func validID(name string) string {
-	clean := strings.Map(func(c rune) rune {
-		switch {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '-', c == '_':
-			return c
+// deviceNames are the few that programs cannot do without and that give
+// nothing away.
+var deviceNames = []string{"null", "zero", "full", "random", "urandom"}
+
+// buildDevices makes the /dev that all sandboxes share. It must run inside the
+// MountSpace. The files are bound from the machine, since a user namespace may
+// not make them.
+func buildDevices(dir string) error {
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NOEXEC, "mode=0755,size=64k,nr_inodes=32"); err != nil {
+		return fmt.Errorf("mount devices: %w", err)
+	}
+	for _, name := range deviceNames {
+		p := filepath.Join(dir, name)
+		f, err := os.OpenFile(p, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+		if err != nil {
+			return err
 		}
-		return '-'
-	}, name)
-	return clean[:min(len(clean), 32)]
+		if err := f.Close(); err != nil {
+			return err
+		}
+		if err := bindDevice(filepath.Join("/dev", name), p); err != nil {
+			return err
+		}
+	}
+	for name, target := range map[string]string{
+		"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2",
+	} {
+		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
+			return err
+		}
+	}
+	return readOnly(dir)
 }

@@ -2,13 +2,16 @@ package container
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/opencontainers/runc/libcontainer"
+	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
 
 	"github.com/aspis-dev/aspis/sandbox"
@@ -45,7 +48,8 @@ type Runtime struct {
 	ids     ids
 	filter  []byte
 	self    self
-	noUsers error // why there is no user namespace, if there is none
+	dev     string // the sandboxes' /dev, in the MountSpace
+	noUsers error  // why there is no user namespace, if there is none
 }
 
 var _ sandbox.Runtime = (*Runtime)(nil)
@@ -62,6 +66,9 @@ func New(opt Options) (*Runtime, error) {
 	if err := os.MkdirAll(filepath.Join(opt.StateDir, runDir), 0o700); err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
+	// What libcontainer has to say comes back as errors; its log would go to
+	// standard error in the middle of ours.
+	logrus.SetOutput(io.Discard)
 	r := &Runtime{opt: opt}
 	var err error
 	if r.who, err = CurrentIdentity(); err != nil {
@@ -78,6 +85,10 @@ func New(opt Options) (*Runtime, error) {
 		return nil, fmt.Errorf("seccomp program: %w", err)
 	}
 	if r.self, err = findSelf(opt.Space); err != nil {
+		return nil, err
+	}
+	r.dev = filepath.Join(opt.Space.Dir(), "dev-"+rand.Text())
+	if err := opt.Space.Do(func() error { return buildDevices(r.dev) }); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -118,12 +129,12 @@ func (r *Runtime) Start(ctx context.Context, spec sandbox.Spec) (_ sandbox.Proce
 	undo := context.AfterFunc(ctx, func() { _ = p.killAll() })
 	err = r.opt.Space.Do(func() error { return p.launch(r) })
 	undo()
-	p.pipes.closeChild()
+	p.pipes.CloseChild()
 	if err != nil {
 		return nil, err
 	}
 	p.watch()
-	err = p.pipes.handshake(ctx, word)
+	err = p.pipes.Handshake(ctx, word)
 	if cerr := p.fifo.Close(); err == nil {
 		err = cerr
 	}
@@ -142,6 +153,7 @@ func (r *Runtime) Start(ctx context.Context, spec sandbox.Spec) (_ sandbox.Proce
 
 // launch runs on the MountSpace's thread.
 func (p *process) launch(r *Runtime) (err error) {
+	p.launched = true
 	p.root.self = r.self
 	defer func() {
 		if derr := p.root.drop(); err == nil {
@@ -151,7 +163,7 @@ func (p *process) launch(r *Runtime) (err error) {
 	if err := p.root.build(); err != nil {
 		return fmt.Errorf("build root file system: %w", err)
 	}
-	config := buildConfig(&p.spec, p.root.dir, r.ids, p.without)
+	config := buildConfig(&p.spec, p.root.dir, r.dev, r.ids, p.without)
 	c, err := loadContainer(p.libDir, p.id, config, p.group)
 	if err != nil {
 		return fmt.Errorf("prepare container: %w", err)
@@ -166,9 +178,9 @@ func (p *process) launch(r *Runtime) (err error) {
 		UID:    user,
 		GID:    user,
 		Cwd:    p.spec.Dir,
-		Stdin:  p.pipes.child[0],
-		Stdout: p.pipes.child[1],
-		Stderr: p.pipes.child[2],
+		Stdin:  p.pipes.Child[0],
+		Stdout: p.pipes.Child[1],
+		Stderr: p.pipes.Child[2],
 		Init:   true,
 	}
 	if p.without[sandbox.WallFileDescriptors] {
@@ -189,12 +201,13 @@ func (p *process) launch(r *Runtime) (err error) {
 		}
 	}()
 	if err := c.Start(p.lib); err != nil {
-		return fmt.Errorf("start container: %w", err)
+		return fmt.Errorf("start container: %w", errors.Join(err, p.space.reapLost()))
 	}
-	p.started.Store(true)
 	if p.pid, err = p.lib.Pid(); err != nil {
 		return err
 	}
+	p.space.keep(p.pid)
+	p.started.Store(true)
 	p.fifo, err = openFifo(filepath.Join(p.libDir, p.id, "exec.fifo"))
 	return err
 }

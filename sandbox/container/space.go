@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
+	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -22,6 +24,9 @@ type MountSpace struct {
 	stop  chan struct{}
 	done  chan struct{}
 	once  sync.Once
+
+	mu   sync.Mutex
+	born map[int]struct{} // first processes of the sandboxes that run
 }
 
 type call struct {
@@ -43,7 +48,7 @@ func NewSpace(dir string) (*MountSpace, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &MountSpace{dir: dir, calls: make(chan call), stop: make(chan struct{}), done: make(chan struct{})}
+	s := &MountSpace{dir: dir, calls: make(chan call), stop: make(chan struct{}), done: make(chan struct{}), born: map[int]struct{}{}}
 	ready := make(chan error)
 	go s.run(ready)
 	if err := <-ready; err != nil {
@@ -162,4 +167,57 @@ func (s *MountSpace) Close() error {
 	s.once.Do(func() { close(s.stop) })
 	<-s.done
 	return nil
+}
+
+// keep notes a child of the thread that has an owner who waits for it.
+func (s *MountSpace) keep(pid int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.born[pid] = struct{}{}
+}
+
+// forget is for a child that has been waited for.
+func (s *MountSpace) forget(pid int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.born, pid)
+}
+
+// maxReapRounds bounds reapLost against children that still fork.
+const maxReapRounds = 100
+
+// reapLost ends the children of the thread that nobody waits for. A start that
+// is broken off can leave some: libcontainer's first processes make the next
+// ones in their parent's name. It must run on the thread.
+func (s *MountSpace) reapLost() error {
+	for range maxReapRounds {
+		b, err := os.ReadFile("/proc/thread-self/children")
+		if err != nil {
+			return fmt.Errorf("look for lost children: %w", err)
+		}
+		lost := 0
+		for f := range strings.FieldsSeq(string(b)) {
+			pid, err := strconv.Atoi(f)
+			if err != nil {
+				return fmt.Errorf("look for lost children: %w", err)
+			}
+			s.mu.Lock()
+			_, kept := s.born[pid]
+			s.mu.Unlock()
+			if kept {
+				continue
+			}
+			lost++
+			_ = unix.Kill(pid, unix.SIGKILL) // ours until waited for, so this cannot fail
+			for {
+				if _, err := unix.Wait4(pid, nil, unix.WALL, nil); err != unix.EINTR {
+					break
+				}
+			}
+		}
+		if lost == 0 {
+			return nil
+		}
+	}
+	return errors.New("children of a failed start do not end")
 }

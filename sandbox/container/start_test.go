@@ -1,8 +1,13 @@
 package container
 
 import (
+	"context"
 	"io"
+	"os"
+	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/aspis-dev/aspis/sandbox"
 )
@@ -34,10 +39,174 @@ func run(tb testing.TB, rt *Runtime, spec sandbox.Spec) (out string, exit sandbo
 	return string(b), exit
 }
 
-func TestStart(t *testing.T) {
+func TestInside(t *testing.T) {
 	rt := newRuntime(t)
-	out, exit := run(t, rt, probeSpec("see"))
-	t.Logf("%v\n%s", exit, out)
+	spec := probeSpec("see")
+	spec.Env = []string{"ONLY=this"}
+	out, exit := run(t, rt, spec)
+	if exit.Code != 0 || exit.Signal != 0 && exit.Signal != -1 {
+		t.Errorf("exit %+v", exit)
+	}
+	for _, want := range []string{
+		"NoNewPrivs:\t1", "Seccomp:\t2", "CapEff:\t0000000000000000", "CapBnd:\t0000000000000000",
+		"== env ONLY=this HOME=/tmp/home\n", "== pid 1 ",
+		"== ls / <nil> .aspis dev etc proc provider tmp\n",
+		"== ls /dev <nil> fd full null random stderr stdin stdout urandom zero\n",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("output lacks %q", want)
+		}
+	}
+	if t.Failed() {
+		t.Log(out)
+	}
+}
+
+func TestSystemDirectories(t *testing.T) {
+	rt := newRuntime(t)
+	spec := probeSpec()
+	spec.System, spec.Artifact = true, ""
+	spec.Path, spec.Args, spec.Dir = "/bin/sh", []string{"sh", "-c", "id -u; ls /etc"}, "/"
+	out, exit := run(t, rt, spec)
+	if exit.Code != 0 || strings.Contains(out, "shadow") || !strings.Contains(out, "passwd") {
+		t.Errorf("exit %+v, output %q", exit, out)
+	}
+}
+
+func TestWritesFail(t *testing.T) {
+	rt := newRuntime(t)
+	snapshot := t.TempDir()
+	spec := probeSpec("write", "/x", "/provider/x", "/workspace/candidate/x", "/etc/x", "/dev/x", "/proc/sys/kernel/hostname", "/.aspis/stage", "/tmp/x")
+	spec.Mounts = []sandbox.Mount{{Source: snapshot, Target: "/workspace/candidate"}}
+	if err := os.Chmod(snapshot, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	out, _ := run(t, rt, spec)
+	for line := range strings.Lines(out) {
+		allowed := strings.HasPrefix(line, "/tmp/x ")
+		if worked := strings.HasSuffix(line, " <nil>\n"); worked != allowed {
+			t.Errorf("write: %s", line)
+		}
+	}
+	if strings.Count(out, "\n") != len(spec.Args)-2 {
+		t.Errorf("output %q", out)
+	}
+}
+
+func TestExitCodeAndStderr(t *testing.T) {
+	rt := newRuntime(t)
+	ctx := testContext(t)
+	p, err := rt.Start(ctx, probeSpec("exit"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeProcess(t, p)
+	if err := p.Release(ctx); err != nil {
+		t.Fatal(err)
+	}
+	b, err := io.ReadAll(p.Stderr())
+	if err != nil || string(b) != "leaving\n" {
+		t.Errorf("standard error %q, %v", b, err)
+	}
+	if exit, err := p.Wait(ctx); err != nil || exit.Code != 7 {
+		t.Errorf("exit %+v, %v", exit, err)
+	}
+}
+
+// TestStreamsBelongToTheProgram writes before the release: the first stage
+// must take its one byte and leave the rest.
+func TestStreamsBelongToTheProgram(t *testing.T) {
+	rt := newRuntime(t)
+	ctx := testContext(t)
+	p, err := rt.Start(ctx, probeSpec("echo"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeProcess(t, p)
+	if err := p.Release(ctx); err != nil {
+		t.Fatal(err)
+	}
+	want := "first\n" + strings.Repeat("0123456789abcdef\n", 20000)
+	go func() {
+		_, _ = io.WriteString(p.Stdin(), want) // a failure shows in what is read
+		_ = p.Stdin().Close()
+	}()
+	got, err := io.ReadAll(p.Stdout())
+	if err != nil || string(got) != want {
+		t.Errorf("got %d bytes of %d, %v", len(got), len(want), err)
+	}
+}
+
+func TestStartFails(t *testing.T) {
+	rt := newRuntime(t)
+	before := footprint(t, rt)
+	for name, change := range map[string]func(*sandbox.Spec){
+		"no such program": func(s *sandbox.Spec) { s.Path = "/provider/absent" },
+		"no such source": func(s *sandbox.Spec) {
+			s.Mounts = []sandbox.Mount{{Source: "/no/such", Target: "/workspace/candidate"}}
+		},
+		"bad target":   func(s *sandbox.Spec) { s.Mounts = []sandbox.Mount{{Source: "/usr", Target: "/a/../b"}} },
+		"no arguments": func(s *sandbox.Spec) { s.Args = nil },
+		"no directory": func(s *sandbox.Spec) { s.Artifact = "/no/such" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			spec := probeSpec()
+			change(&spec)
+			p, err := rt.Start(testContext(t), spec)
+			if err == nil {
+				closeProcess(t, p)
+				t.Fatal("started")
+			}
+			t.Log(err)
+		})
+	}
+	compare(t, before, footprint(t, rt))
+}
+
+func TestStartCancelled(t *testing.T) {
+	rt := newRuntime(t)
+	before := footprint(t, rt)
+	for i := range 20 {
+		ctx, cancel := context.WithTimeout(testContext(t), time.Duration(i)*time.Millisecond)
+		p, err := rt.Start(ctx, probeSpec())
+		cancel()
+		if err == nil {
+			closeProcess(t, p)
+		}
+	}
+	compare(t, before, footprint(t, rt))
+}
+
+func TestManyAtOnce(t *testing.T) {
+	rt := newRuntime(t)
+	before := footprint(t, rt)
+	var all sync.WaitGroup
+	for range 32 {
+		all.Go(func() {
+			ctx := testContext(t)
+			p, err := rt.Start(ctx, probeSpec())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer closeProcess(t, p)
+			if err := p.Release(ctx); err != nil {
+				t.Error(err)
+			}
+			if b, err := io.ReadAll(p.Stdout()); err != nil || string(b) != "hello\n" {
+				t.Errorf("%q, %v", b, err)
+			}
+		})
+	}
+	all.Wait()
+	compare(t, before, footprint(t, rt))
+}
+
+func closeProcess(tb testing.TB, p sandbox.Process) {
+	tb.Helper()
+	if err := p.Close(testContext(tb)); err != nil {
+		tb.Error(err)
+	}
 }
 
 func BenchmarkStart(b *testing.B) {

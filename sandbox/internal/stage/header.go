@@ -15,6 +15,9 @@ type Header struct {
 	// KeepFiles leaves files above standard error open. A host sets it only
 	// when it deliberately builds a container without that wall.
 	KeepFiles bool
+	// Reap makes the program the parent of its tree's orphans, so that they
+	// can still be found below it. In a pid namespace the kernel does so anyway.
+	Reap bool
 }
 
 const (
@@ -23,6 +26,9 @@ const (
 	maxHeader  = 1 << 20
 	maxStrings = 4096
 	filterUnit = 8 // sizeof(struct sock_filter)
+
+	flagKeepFiles = 1
+	flagReap      = 2
 )
 
 // Ready and Refused are the two frames, of equal length, that the first stage
@@ -42,11 +48,14 @@ func (h Header) Encode() ([]byte, error) {
 		return nil, fmt.Errorf("seccomp program of %d bytes is not a whole number of instructions", len(h.Filter))
 	}
 	b := make([]byte, 4, 4+len(h.Path)+len(h.Filter)+64)
-	keep := byte(0)
+	var flags byte
 	if h.KeepFiles {
-		keep = 1
+		flags |= flagKeepFiles
 	}
-	b = append(b, keep)
+	if h.Reap {
+		flags |= flagReap
+	}
+	b = append(b, flags)
 	b = appendBytes(b, []byte(h.Path))
 	b = appendBytes(b, h.Filter)
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(h.Args)))
@@ -76,7 +85,8 @@ func decode(b []byte) (Header, error) {
 	if len(b) < 1 {
 		return h, errShort
 	}
-	h.KeepFiles = b[0] == 1
+	h.KeepFiles = b[0]&flagKeepFiles != 0
+	h.Reap = b[0]&flagReap != 0
 	b = b[1:]
 	var path []byte
 	var err error

@@ -20,6 +20,11 @@ const (
 )
 
 func init() {
+	// The first thread stays with the main goroutine. Goroutines of ours and
+	// of libcontainer's enter other mount namespaces and end with their
+	// thread, but Go can only park the first one, which would then stay there
+	// for ever, and /proc/self would show that namespace as this process's.
+	runtime.LockOSThread()
 	if len(os.Args) < 2 {
 		return
 	}
@@ -27,8 +32,11 @@ func init() {
 	case os.Args[1] == "init" && os.Getenv("_LIBCONTAINER_INITPIPE") != "":
 		libcontainer.Init() // does not return
 	case os.Args[1] == Marker && len(os.Args) == 2:
-		runtime.LockOSThread()
 		run()
+	case os.Args[1] == EnterMarker:
+		awaitMapping()
+	case os.Args[1] == enteredMarker:
+		entered()
 	}
 }
 
@@ -58,6 +66,11 @@ func run() {
 	if !h.KeepFiles {
 		if err := unix.CloseRange(3, ^uint(0), 0); err != nil {
 			refuse("close inherited files", err)
+		}
+	}
+	if h.Reap {
+		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+			refuse("keep its orphans", err)
 		}
 	}
 	// Asked before the filter stands and before the host looks, so that a

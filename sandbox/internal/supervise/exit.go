@@ -1,0 +1,21 @@
+package supervise
+
+import (
+	"os"
+	"syscall"
+
+	"github.com/aspis-dev/aspis/sandbox"
+)
+
+// ExitState says how a process ended. A process whose end could not be
+// collected has code -1.
+func ExitState(state *os.ProcessState) sandbox.ExitState {
+	if state == nil {
+		return sandbox.ExitState{Code: -1}
+	}
+	e := sandbox.ExitState{Code: state.ExitCode()}
+	if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+		e.Signal = ws.Signal()
+	}
+	return e
+}
