@@ -232,15 +232,11 @@ func (h hierarchy) plan(name string) []string {
 }
 
 // remove takes the group away, killing whatever is still in it. It gives up
-// when ctx ends.
+// when ctx ends, and may be called again.
 func (g *group) remove(ctx context.Context) error {
 	var errs []error
-	for c, dir := range g.dirs {
-		if err := removeGroup(ctx, dir); err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		delete(g.dirs, c)
+	for _, dir := range g.dirs {
+		errs = append(errs, removeGroup(ctx, dir))
 	}
 	return errors.Join(errs...)
 }

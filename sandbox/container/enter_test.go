@@ -15,8 +15,11 @@ func TestEnter(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("SKIPPED: needs root to become an ordinary user")
 	}
-	dir := filepath.Join(artifact, "enter")
-	if err := os.Mkdir(dir, 0o755); err != nil {
+	dir, err := os.MkdirTemp(artifact, "enter-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	self := filepath.Join(dir, "test")

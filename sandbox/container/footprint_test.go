@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +17,8 @@ import (
 // directories, and open files of this process.
 func footprint(t *testing.T, rt *Runtime) map[string][]string {
 	t.Helper()
+	runtime.GC() // libcontainer leaves the files of a failed start to the collector
+	runtime.GC()
 	f := map[string][]string{}
 	for name, path := range map[string]string{
 		"children": "/proc/self/task",

@@ -126,9 +126,15 @@ func (r *Runtime) Start(ctx context.Context, spec sandbox.Spec) (_ sandbox.Proce
 		}
 	}()
 	// The start itself cannot be interrupted but by killing what it started.
-	undo := context.AfterFunc(ctx, func() { _ = p.killAll() })
+	killed := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(killed)
+		_ = p.killAll() // shows in what launch gives
+	})
 	err = r.opt.Space.Do(func() error { return p.launch(r) })
-	undo()
+	if !stop() {
+		<-killed
+	}
 	p.pipes.CloseChild()
 	if err != nil {
 		return nil, err

@@ -52,6 +52,11 @@ func (p *process) Kill() error {
 		return nil
 	default:
 	}
+	// Held still, so that it is killed and does not end by itself, with some
+	// code of its own, when its children are gone.
+	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("stop: %w", err)
+	}
 	supervise.KillDescendants(p.Pid())
 	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("kill: %w", err)
