@@ -1,0 +1,60 @@
+package sandbox
+
+import "time"
+
+// Spec is what a process may touch and how much it may use. The host writes
+// it; nothing in it comes from a repository or from the process itself.
+type Spec struct {
+	// Name is used in errors and ids only.
+	Name string
+
+	// Path is the program's absolute path inside the container, Args its
+	// argument vector with Args[0] included.
+	Path string
+	Args []string
+	// Env is the whole environment, as "NAME=value". Nothing is inherited from
+	// the host; a runtime adds HOME where the Spec gives none.
+	Env []string
+	// Dir is the working directory inside the container.
+	Dir string
+
+	// Artifact is a host directory that is shown read-only at /provider.
+	// Empty shows none.
+	Artifact string
+	// System shows the machine's /usr, /lib*, /bin and /sbin and a minimal
+	// /etc, all read-only.
+	System bool
+	// Mounts are shown as well, always read-only.
+	Mounts []Mount
+	// Protect names host paths that must be neither reachable nor writable
+	// from inside: the real worktree, the host's state, the caller's home.
+	// What Artifact, System and Mounts show on purpose is judged apart: a
+	// source below a protected path may be shown, the protected path itself,
+	// or anything above it, may not.
+	Protect []string
+
+	Limits Limits
+
+	// Without leaves walls out of the container that is built. It is a hook
+	// for tests of the evidence: what is claimed is read from the kernel and
+	// never changed by it.
+	Without []WallName
+}
+
+// Mount shows one host path inside.
+type Mount struct {
+	Source string // host path, as the runtime's mount namespace sees it
+	Target string // clean absolute path inside, such as /workspace/candidate
+}
+
+// Limits bound what a process tree may use. Zero means that no limit was asked
+// for, and the wall that a limit would have been is then missing.
+type Limits struct {
+	MemoryBytes int64         // memory of the whole tree, swap included
+	Pids        int           // processes and threads of the whole tree
+	OpenFiles   int           // file descriptors of each process
+	CPUPercent  int           // of one processor, for the whole tree: 200 is two processors
+	TmpBytes    int64         // size of the private /tmp; zero takes the runtime's default
+	FileBytes   int64         // size of any one file that is written; zero sets none
+	WallClock   time.Duration // from release to the end, enforced by the host
+}
