@@ -28,27 +28,21 @@ const (
 
 // ids is who a sandbox runs as.
 type ids struct {
-	userNS  bool
-	outside int64 // what inside id 0 is outside
-	count   int64
-	user    int // inside
-}
-
-// owner is the outside id of the user inside.
-func (i ids) owner() int {
-	if !i.userNS {
-		return int(i.outside) + i.user
-	}
-	return int(i.outside) + i.user
+	userNS bool
+	uids   []configs.IDMap // with a user namespace
+	gids   []configs.IDMap
+	user   int // user and group inside, with a user namespace
+	owner  int // what user is outside, as this process sees it
 }
 
 // chooseIDs decides the mapping. A machine's root maps an unprivileged range
 // far from every account; a caller in its own user namespace maps what it has.
 func chooseIDs(who Identity, base uint32, userNS bool) (ids, error) {
 	if !who.UserNS {
-		return ids{userNS: userNS, outside: int64(base), count: idCount, user: providerID}, nil
+		m := []configs.IDMap{{HostID: int64(base), Size: idCount}}
+		return ids{userNS: userNS, uids: m, gids: m, user: providerID, owner: int(base) + providerID}, nil
 	}
-	m, err := readIDMap("/proc/self/uid_map")
+	u, err := readIDMap("/proc/self/uid_map")
 	if err != nil {
 		return ids{}, err
 	}
@@ -56,11 +50,24 @@ func chooseIDs(who Identity, base uint32, userNS bool) (ids, error) {
 	if err != nil {
 		return ids{}, err
 	}
-	n := min(contiguous(m), contiguous(g), idCount)
+	n := min(contiguous(u), contiguous(g), idCount)
+	i := ids{userNS: userNS, uids: same(u, n), gids: same(g, n)}
 	if n > providerID {
-		return ids{userNS: userNS, count: n, user: providerID}, nil
+		i.user, i.owner = providerID, providerID
 	}
-	return ids{userNS: userNS, count: 1}, nil
+	return i, nil
+}
+
+// same maps the first n ids to themselves. The kernel wants each line of a map
+// to lie within one line of the map around it.
+func same(around []idRange, n int64) []configs.IDMap {
+	var m []configs.IDMap
+	for _, r := range around {
+		if r.inside < n {
+			m = append(m, configs.IDMap{ContainerID: r.inside, HostID: r.inside, Size: min(r.count, n-r.inside)})
+		}
+	}
+	return m
 }
 
 var maskedPaths = []string{
@@ -72,6 +79,12 @@ var maskedPaths = []string{
 var readOnlyPaths = []string{
 	"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger",
 }
+
+// Places in the list of mounts that are left to libcontainer.
+const (
+	procMount = iota
+	devMount
+)
 
 // namespaces of every sandbox, with the wall that each one is.
 var namespaces = []struct {
@@ -100,25 +113,25 @@ func buildConfig(spec *sandbox.Spec, rootfs, dev string, id ids, without map[san
 		RootlessCgroups: true,
 		Cgroups:         &cgroups.Cgroup{Rootless: true, Resources: &cgroups.Resources{}},
 		Mounts: []*configs.Mount{
-			{Device: "proc", Source: "proc", Destination: "/proc", Flags: unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC},
+			procMount: {Device: "proc", Source: "proc", Destination: "/proc", Flags: unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC},
 			// A complete one, which keeps libcontainer from making its own
 			// device files, terminals and links.
-			{Device: "bind", Source: dev, Destination: "/dev", Flags: unix.MS_BIND | unix.MS_REC},
+			devMount: {Device: "bind", Source: dev, Destination: "/dev", Flags: unix.MS_BIND | unix.MS_REC},
 		},
 		ParentDeathSignal: int(unix.SIGKILL),
 	}
 	for _, n := range namespaces {
-		if without[n.wall] || (n.ns == configs.NEWUSER && !id.userNS) {
-			continue
-		}
-		if n.ns == configs.NEWNET && without[sandbox.WallNetworkInterfaces] {
+		if !id.userNS && n.ns == configs.NEWUSER || breaks(without, n.wall) {
 			continue
 		}
 		c.Namespaces.Add(n.ns, "")
 		switch n.ns {
 		case configs.NEWUSER:
-			c.UIDMappings = []configs.IDMap{{ContainerID: 0, HostID: id.outside, Size: id.count}}
-			c.GIDMappings = c.UIDMappings
+			c.UIDMappings, c.GIDMappings = id.uids, id.gids
+			if without[sandbox.WallUserIDs] {
+				c.UIDMappings = []configs.IDMap{{Size: 1}}
+				c.GIDMappings = c.UIDMappings
+			}
 		case configs.NEWUTS:
 			c.Hostname = hostname
 		}
@@ -127,13 +140,7 @@ func buildConfig(spec *sandbox.Spec, rootfs, dev string, id ids, without map[san
 		c.MaskPaths = maskedPaths
 		c.ReadonlyPaths = readOnlyPaths
 	}
-	if without[sandbox.WallDevices] {
-		c.Mounts[1].Source = "/dev"
-	}
-	if without[sandbox.WallCapabilities] {
-		kept := []string{"CAP_NET_RAW", "CAP_SYS_CHROOT"}
-		c.Capabilities = &configs.Capabilities{Bounding: kept, Effective: kept, Permitted: kept, Inheritable: kept, Ambient: kept}
-	}
+	breachConfig(c, without)
 	c.Rlimits = rlimits(spec.Limits, without)
 	return c
 }

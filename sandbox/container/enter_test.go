@@ -3,7 +3,9 @@ package container
 import (
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -27,11 +29,11 @@ func TestEnter(t *testing.T) {
 		t.Fatal(err)
 	}
 	state := filepath.Join(dir, "state")
-	const uid = 64999 // nobody's
+	uid, wantIDs := ordinaryUser()
 	if err := os.Mkdir(state, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chown(state, uid, uid); err != nil {
+	if err := os.Chown(state, int(uid), int(uid)); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(self, "-an-argument")
@@ -46,9 +48,31 @@ func TestEnter(t *testing.T) {
 	if code := cmd.ProcessState.ExitCode(); code != 9 {
 		t.Fatalf("exit code %d, want the child's 9", code)
 	}
-	for _, want := range []string{`args=["-an-argument"]`, "== pid 1 uid 0", "NoNewPrivs:\t1", "CapEff:\t0000000000000000"} {
+	inside := map[string]string{"single": "uid 0", "range": "uid 1000"}[wantIDs]
+	for _, want := range []string{`args=["-an-argument"]`, "ids=" + wantIDs, "== pid 1 " + inside, "NoNewPrivs:\t1", "CapEff:\t0000000000000000"} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("output lacks %q", want)
 		}
 	}
+}
+
+// ordinaryUser is one with subordinate ids, if the machine has one, and else
+// an id that is nobody's.
+func ordinaryUser() (uid uint32, ids string) {
+	b, _ := os.ReadFile("/etc/subuid") // absent: no such user
+	for line := range strings.Lines(string(b)) {
+		name, _, _ := strings.Cut(line, ":")
+		u, err := user.Lookup(name)
+		if err != nil || u.Uid == "0" {
+			continue
+		}
+		n, err := strconv.ParseUint(u.Uid, 10, 32)
+		if err != nil || u.Uid != u.Gid {
+			continue
+		}
+		if _, err := exec.LookPath("newuidmap"); err == nil {
+			return uint32(n), "range"
+		}
+	}
+	return 64999, "single"
 }

@@ -68,7 +68,7 @@ func (r *Runtime) newProcess(spec sandbox.Spec, without map[sandbox.WallName]boo
 		runDir: filepath.Join(r.opt.StateDir, runDir, id),
 		done:   make(chan struct{}),
 	}
-	p.root = &root{dir: filepath.Join(r.opt.Space.Dir(), "root", id), spec: &p.spec, without: without, owner: r.ids.owner()}
+	p.root = &root{dir: filepath.Join(r.opt.Space.Dir(), "root", id), spec: &p.spec, without: without, owner: r.ids.owner}
 	rec, err := ownRecord()
 	if err != nil {
 		return nil, err
@@ -93,14 +93,25 @@ func (r *Runtime) newProcess(spec sandbox.Spec, without map[sandbox.WallName]boo
 	return p, nil
 }
 
-// expect is what the evidence is held against.
-func (p *process) expect() kernel.Expect {
-	return kernel.Expect{
+// inspect reads the evidence.
+func (p *process) inspect(filter []byte) (err error) {
+	ids, err := p.pipes.IDs()
+	if err != nil {
+		return err
+	}
+	p.evidence, err = kernel.Inspect(p.pid, kernel.Expect{
 		Spec:        p.spec,
 		HostPid:     os.Getpid(),
+		Thread:      p.space.tid,
 		CgroupPaths: p.group.dirs,
-		Watchdog:    p.dog != nil,
+		Watchdog:    true,
+		Pipes:       ids,
+		Filter:      filter,
+	})
+	if err != nil {
+		return fmt.Errorf("read evidence: %w", err)
 	}
+	return nil
 }
 
 // limitAfterStart sets what the start itself could not have lived under: the
@@ -228,7 +239,9 @@ func (p *process) Close(ctx context.Context) error {
 		errs = append(errs, p.group.remove(ctx))
 	}
 	if p.launched {
-		errs = append(errs, p.space.Do(func() error { return os.RemoveAll(filepath.Join(p.libDir, p.id)) }))
+		errs = append(errs, p.space.Do(func() error {
+			return errors.Join(p.root.drop(), os.RemoveAll(filepath.Join(p.libDir, p.id)))
+		}))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err // the record stays, so that a later host finds the rest

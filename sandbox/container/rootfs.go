@@ -178,15 +178,22 @@ func readOnly(dir string) error {
 	return nil
 }
 
-// drop takes the tree out of the MountSpace; a started sandbox has its own copy.
+// drop takes the tree out of the MountSpace; a started sandbox has its own
+// copy. More than one mount lies there if the sandbox has none of its own.
 func (r *root) drop() error {
-	if err := unix.Unmount(r.dir, unix.MNT_DETACH); err != nil && err != unix.EINVAL && err != unix.ENOENT {
-		return fmt.Errorf("unmount %s: %w", r.dir, err)
+	for {
+		switch err := unix.Unmount(r.dir, unix.MNT_DETACH); err {
+		case nil:
+			continue
+		case unix.EINVAL, unix.ENOENT: // no mount any more, or never one
+			if err := os.Remove(r.dir); err != nil && !errors.Is(err, os.ErrNotExist) {
+				return err
+			}
+			return nil
+		default:
+			return fmt.Errorf("unmount %s: %w", r.dir, err)
+		}
 	}
-	if err := os.Remove(r.dir); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	return nil
 }
 
 // systemDirs are shown as the machine has them: a link stays a link.

@@ -11,12 +11,12 @@ import (
 	"time"
 
 	"github.com/opencontainers/runc/libcontainer"
+	"github.com/opencontainers/runc/libcontainer/configs"
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
 
 	"github.com/aspis-dev/aspis/sandbox"
 	"github.com/aspis-dev/aspis/sandbox/internal/stage"
-	"github.com/aspis-dev/aspis/sandbox/kernel"
 	"github.com/aspis-dev/aspis/sandbox/seccomp"
 )
 
@@ -150,8 +150,8 @@ func (r *Runtime) Start(ctx context.Context, spec sandbox.Spec) (_ sandbox.Proce
 	if err := p.limitAfterStart(); err != nil {
 		return nil, err
 	}
-	if p.evidence, err = kernel.Inspect(p.pid, p.expect()); err != nil {
-		return nil, fmt.Errorf("read evidence: %w", err)
+	if err := p.inspect(r.filter); err != nil {
+		return nil, err
 	}
 	p.evidence.Runtime = r.Name()
 	return p, nil
@@ -162,6 +162,9 @@ func (p *process) launch(r *Runtime) (err error) {
 	p.launched = true
 	p.root.self = r.self
 	defer func() {
+		if p.without[sandbox.WallMountNamespace] {
+			return // the sandbox's own, until Close
+		}
 		if derr := p.root.drop(); err == nil {
 			err = derr
 		}
@@ -175,8 +178,11 @@ func (p *process) launch(r *Runtime) (err error) {
 		return fmt.Errorf("prepare container: %w", err)
 	}
 	user := r.ids.user
-	if p.without[sandbox.WallUserIDs] {
+	switch {
+	case p.without[sandbox.WallUserIDs]:
 		user = 0
+	case !config.Namespaces.Contains(configs.NEWUSER):
+		user = r.ids.owner
 	}
 	p.lib = &libcontainer.Process{
 		Args:   r.self.command(),

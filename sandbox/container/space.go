@@ -20,6 +20,7 @@ import (
 // the kernel to be killed when its parent thread ends.
 type MountSpace struct {
 	dir   string
+	tid   int
 	calls chan call
 	stop  chan struct{}
 	done  chan struct{}
@@ -61,7 +62,15 @@ func NewSpace(dir string) (*MountSpace, error) {
 func spaceDir(dir string) (string, error) {
 	candidates := []string{dir}
 	if dir == "" {
-		candidates = []string{"/run/aspis", filepath.Join(os.TempDir(), fmt.Sprintf("aspis-%d", os.Getuid()))}
+		who, err := CurrentIdentity()
+		if err != nil {
+			return "", err
+		}
+		candidates = []string{"/run/aspis"}
+		if run := os.Getenv("XDG_RUNTIME_DIR"); run != "" && who.UserNS {
+			candidates = append(candidates, filepath.Join(run, "aspis"))
+		}
+		candidates = append(candidates, filepath.Join(os.TempDir(), fmt.Sprintf("aspis-%d", who.HostID)))
 	}
 	var errs []error
 	for _, d := range candidates {
@@ -104,6 +113,7 @@ func (s *MountSpace) run(ready chan<- error) {
 		ready <- err
 		return
 	}
+	s.tid = unix.Gettid()
 	ready <- nil
 	for {
 		select {

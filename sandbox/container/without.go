@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/opencontainers/runc/libcontainer/configs"
 	"golang.org/x/sys/unix"
 
 	"github.com/aspis-dev/aspis/sandbox"
@@ -77,4 +78,33 @@ func (r *root) exposeSocket() error {
 		return os.NewSyscallError("bind", err)
 	}
 	return nil
+}
+
+// breaks tells whether a namespace must be left out: because it is the wall to
+// leave out, or because that wall cannot be left out alone.
+func breaks(without map[sandbox.WallName]bool, wall sandbox.WallName) bool {
+	switch wall {
+	case sandbox.WallUserNamespace:
+		// A root of its own may mount nothing in a namespace that is not.
+		return without[wall] || without[sandbox.WallMountNamespace]
+	case sandbox.WallNetworkNamespace:
+		// The machine's interfaces are in the machine's namespace.
+		return without[wall] || without[sandbox.WallNetworkInterfaces]
+	}
+	return without[wall]
+}
+
+// breachConfig opens the holes that are libcontainer's to open.
+func breachConfig(c *configs.Config, without map[sandbox.WallName]bool) {
+	if without[sandbox.WallDevices] {
+		c.Mounts[devMount].Source = "/dev"
+	}
+	if without[sandbox.WallPIDNamespace] {
+		// The kernel gives a new /proc only of one's own pid namespace.
+		c.Mounts[procMount] = &configs.Mount{Device: "bind", Source: "/proc", Destination: "/proc", Flags: unix.MS_BIND | unix.MS_REC}
+	}
+	if without[sandbox.WallCapabilities] {
+		kept := []string{"CAP_NET_RAW", "CAP_SYS_CHROOT"}
+		c.Capabilities = &configs.Capabilities{Bounding: kept, Effective: kept, Permitted: kept, Inheritable: kept, Ambient: kept}
+	}
 }

@@ -74,7 +74,12 @@ func (r Runtime) Start(ctx context.Context, spec sandbox.Spec) (_ sandbox.Proces
 	if err := limit(p.Pid(), spec.Limits); err != nil {
 		return nil, err
 	}
-	if p.evidence, err = kernel.Inspect(p.Pid(), kernel.Expect{Spec: spec, HostPid: os.Getpid(), Watchdog: true}); err != nil {
+	ids, err := pipes.IDs()
+	if err != nil {
+		return nil, err
+	}
+	p.evidence, err = kernel.Inspect(p.Pid(), kernel.Expect{Spec: spec, HostPid: os.Getpid(), Watchdog: true, Pipes: ids})
+	if err != nil {
 		return nil, fmt.Errorf("read evidence: %w", err)
 	}
 	p.evidence.Runtime = r.Name()

@@ -17,5 +17,9 @@ func ExitState(state *os.ProcessState) sandbox.ExitState {
 	if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
 		e.Signal = ws.Signal()
 	}
+	e.Usage = sandbox.Usage{User: state.UserTime(), System: state.SystemTime()}
+	if ru, ok := state.SysUsage().(*syscall.Rusage); ok {
+		e.Usage.MaxRSSBytes = ru.Maxrss << 10 // the kernel counts in KiB
+	}
 	return e
 }

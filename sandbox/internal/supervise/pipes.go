@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/aspis-dev/aspis/sandbox/internal/stage"
+	"github.com/aspis-dev/aspis/sandbox/kernel"
 )
 
 // Pipes are the three files that a sandbox has. The host's ends can be waited
@@ -112,4 +114,21 @@ func (p *Pipes) Release(ctx context.Context) error {
 		return fmt.Errorf("release: %w", err)
 	}
 	return nil
+}
+
+// IDs identifies the three pipes, in the order of Host.
+func (p *Pipes) IDs() ([]kernel.PipeID, error) {
+	ids := make([]kernel.PipeID, 0, len(p.Host))
+	for _, f := range p.Host {
+		info, err := f.Stat()
+		if err != nil {
+			return nil, fmt.Errorf("identify pipes: %w", err)
+		}
+		st, ok := info.Sys().(*syscall.Stat_t)
+		if !ok {
+			return nil, errors.New("identify pipes: no inode")
+		}
+		ids = append(ids, kernel.PipeID{Dev: st.Dev, Ino: st.Ino})
+	}
+	return ids, nil
 }
