@@ -90,10 +90,10 @@ func (r *root) stage() error {
 	if r.self.loader == "" {
 		return nil
 	}
-	if err := r.touch(insideLoader); err != nil {
+	if err := r.touch(stage.Loader); err != nil {
 		return err
 	}
-	if err := bindReadOnly(r.self.loader, r.in(insideLoader)); err != nil {
+	if err := bindReadOnly(r.self.loader, r.in(stage.Loader)); err != nil {
 		return err
 	}
 	if err := r.mkdir(insideLibs); err != nil {

@@ -20,10 +20,8 @@ type self struct {
 	loader string
 }
 
-const (
-	insideLoader = "/.aspis/loader"
-	insideLibs   = "/.aspis/lib"
-)
+// insideLibs has the libraries of a dynamically linked build, inside.
+const insideLibs = "/.aspis/lib"
 
 // findSelf finds this program's file. A program that was replaced while
 // running is copied from the kernel's own reference, because the first stage
@@ -79,7 +77,7 @@ func (s self) command() []string {
 	if s.loader == "" {
 		return []string{stage.Path, stage.Marker}
 	}
-	return []string{insideLoader, "--library-path", insideLibs, stage.Path, stage.Marker}
+	return []string{stage.Loader, "--library-path", insideLibs, stage.Path, stage.Marker}
 }
 
 func copyFile(from, to string) (err error) {

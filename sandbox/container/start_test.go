@@ -208,26 +208,3 @@ func closeProcess(tb testing.TB, p sandbox.Process) {
 		tb.Error(err)
 	}
 }
-
-func BenchmarkStart(b *testing.B) {
-	rt := newRuntime(b)
-	ctx := testContext(b)
-	for b.Loop() {
-		p, err := rt.Start(ctx, probeSpec())
-		if err != nil {
-			b.Fatal(err)
-		}
-		if err := p.Release(ctx); err != nil {
-			b.Fatal(err)
-		}
-		var one [1]byte
-		if _, err := io.ReadFull(p.Stdout(), one[:]); err != nil {
-			b.Fatal(err)
-		}
-		b.StopTimer()
-		if err := p.Close(ctx); err != nil {
-			b.Fatal(err)
-		}
-		b.StartTimer()
-	}
-}
