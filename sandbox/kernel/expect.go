@@ -2,39 +2,38 @@ package kernel
 
 import "github.com/aspis-dev/aspis/sandbox"
 
-// Expect is what a process is held against.
+// Expect is what a process is held against. All of it comes from the host.
+// What is left out is not assumed: the wall that needs it does not stand.
 type Expect struct {
 	Spec sandbox.Spec
 	// HostPid is a process of the host, whose namespaces, mounts and ids must
 	// not be the inspected one's. Zero means this process.
 	HostPid int
-	// Thread is a thread of this process whose mount namespace shows the sources
-	// of Spec.Mounts. Zero means that this process's own namespace does.
+	// Thread is a thread of this process whose mount namespace shows the
+	// sources of Spec.Mounts. Zero means that any thread's may.
 	Thread int
 	// CgroupPaths are the directories of the control groups made for the
-	// process: by controller on version 1, under "" on version 2. They only
-	// tell where a hierarchy is mounted; in which group the process is, the
-	// kernel says.
+	// process: by controller on version 1, under "" on version 2. They help
+	// where no mount shows the group that the kernel names, and only if the
+	// kernel lists the process in them.
 	CgroupPaths map[string]string
-	// Watchdog tells that the host itself ends the tree when it is over one of
-	// Spec.Limits that no kernel mechanism holds, and always over its wall
-	// clock.
+	// Watchdog tells that a watchdog of the host's is running for the process.
 	Watchdog bool
-	// Pipes are the host's own ends of the process's standard files, as any
-	// file descriptors of this process; an inode says that both ends are of
-	// one pipe. Nil accepts any three pipes that the host process has open too.
+	// Watched are the limits that this watchdog enforces by ending the tree.
+	Watched sandbox.Limits
+	// Pipes are the host's ends of standard input, output and error, by which
+	// the other ends are known. Nil accepts pipes of which the host process
+	// has some end open.
 	Pipes []PipeID
-	// Filter is the seccomp program that was to be loaded, as the kernel takes
-	// it. Where the kernel lets us read the loaded program back, it must be
-	// the same; nil skips the comparison.
+	// Filter is the seccomp program that was loaded, as the kernel takes it.
 	Filter []byte
 	// EnvNames are variables that a runtime adds to those of Spec.Env. Nil
 	// means HOME.
 	EnvNames []string
-	// Root names the inside path of the first stage's own files, which are
-	// mounted besides what the Spec asks for. Empty means /.aspis.
-	Root string
+	// StageDir is where the first stage's own files are mounted, besides what
+	// the Spec asks for. Empty means /.aspis.
+	StageDir string
 }
 
-// PipeID identifies a pipe.
+// PipeID identifies a pipe by what fstat gives for either end.
 type PipeID struct{ Dev, Ino uint64 }
