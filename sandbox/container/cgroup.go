@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/moby/sys/mountinfo"
+	"github.com/opencontainers/cgroups"
 	"golang.org/x/sys/unix"
 
 	"github.com/aspis-dev/aspis/sandbox"
@@ -20,7 +21,7 @@ import (
 // hierarchy is where this process stands in the machine's control groups, and
 // so where groups for sandboxes may be made.
 type hierarchy struct {
-	unified bool
+	unified bool // version 2 alone; libcontainer must see it the same way
 	// home holds the directory of our own group: by controller on version 1,
 	// under "" on version 2.
 	home map[string]string
@@ -56,14 +57,13 @@ func readHierarchy() (hierarchy, error) {
 			}
 		}
 	}
-	for _, c := range controllers {
-		if h.home[c] != "" {
-			delete(h.home, "") // hybrid: version 2 holds none of the controllers
-			return h, nil
-		}
+	if h.unified = cgroups.IsCgroup2UnifiedMode(); !h.unified {
+		delete(h.home, "") // hybrid: version 2 holds none of the controllers
+		return h, nil
 	}
-	if h.home[""] != "" {
-		h.unified = true
+	h.home = map[string]string{"": h.home[""]}
+	if h.home[""] == "" || h.tryJoin() != nil {
+		h.home = nil
 	}
 	return h, nil
 }
@@ -111,6 +111,9 @@ type group struct {
 func newGroup(h hierarchy, name string, lim sandbox.Limits, without map[sandbox.WallName]bool) (*group, error) {
 	g := &group{h: h, dirs: map[string]string{}, holds: map[string]bool{}}
 	if h.unified {
+		if h.home == nil {
+			return g, nil
+		}
 		return g, g.makeUnified(name, lim, without)
 	}
 	for _, c := range controllers {
@@ -218,6 +221,9 @@ func (g *group) oomKills() int64 {
 func (h hierarchy) plan(name string) []string {
 	var dirs []string
 	if h.unified {
+		if h.home == nil {
+			return nil
+		}
 		for parent := range ancestors(h.home[""]) {
 			dirs = append(dirs, filepath.Join(parent, name))
 		}

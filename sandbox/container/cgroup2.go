@@ -1,14 +1,18 @@
 package container
 
 import (
+	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"iter"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 
 	"github.com/aspis-dev/aspis/sandbox"
+	"github.com/aspis-dev/aspis/sandbox/internal/stage"
 )
 
 // makeUnified makes a version 2 group. A group with processes of its own may
@@ -38,6 +42,37 @@ func ancestors(home string) iter.Seq[string] {
 			}
 		}
 	}
+}
+
+// tryJoin finds out whether a child can be put into a group that we make. It
+// can be made but not joined where the nearest group above both is not ours.
+func (h hierarchy) tryJoin() (err error) {
+	name := idPrefix + "try-" + rand.Text()
+	g := &group{h: h, dirs: map[string]string{}, holds: map[string]bool{}}
+	if err := g.makeUnified(name, sandbox.Limits{}, nil); err != nil {
+		return err
+	}
+	if g.dirs[""] == "" {
+		return errors.New("no control group can be made")
+	}
+	// The first stage waits for its instructions, which never come.
+	hold, word, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer word.Close()
+	defer hold.Close()
+	child := exec.Command("/proc/self/exe", stage.Marker)
+	child.Stdin = hold
+	if err := child.Start(); err != nil {
+		return err
+	}
+	err = writeFile(g.dirs[""], "cgroup.procs", int64(child.Process.Pid))
+	_ = child.Process.Kill()
+	_ = child.Wait() // killed, as asked
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	return errors.Join(err, g.remove(ctx))
 }
 
 // tryUnified makes a child of parent if it would have controllers.

@@ -187,19 +187,22 @@ func hasEnv(env []string, name string) bool {
 	return false
 }
 
+// noGroup is outside every hierarchy, so that libcontainer can make nothing
+// there; told that it is rootless, it goes on without.
+const noGroup = "/aspis-no-control-group"
+
 // loadContainer gives a container whose control group manager does what we
 // say. libcontainer.Create always makes groups in every controller; a
 // container loaded from a state file takes the groups named there as given.
 // On version 1 we name none that it knows, because the starting thread is in
 // them already; on version 2 we name ours, and libcontainer moves the child.
 func loadContainer(dir, id string, c *configs.Config, g *group) (*libcontainer.Container, error) {
-	paths := map[string]string{"none": filepath.Join(dir, "no-cgroup")}
+	paths := map[string]string{"none": noGroup}
 	if g.h.unified {
-		leaf := g.dirs[""]
-		if leaf == "" {
-			leaf = filepath.Join(g.h.home[""], "aspis-unusable")
+		paths = map[string]string{"": noGroup}
+		if leaf := g.dirs[""]; leaf != "" {
+			paths[""] = leaf
 		}
-		paths = map[string]string{"": leaf}
 	}
 	state := libcontainer.State{
 		BaseState:   libcontainer.BaseState{ID: id, Config: *c},

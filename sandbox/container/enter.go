@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -165,7 +166,7 @@ func standIn(ctx context.Context, cmd *exec.Cmd, signals <-chan os.Signal) (code
 			if err != nil && !errors.As(err, &exit) {
 				return 0, fmt.Errorf("wait for the command: %w", err)
 			}
-			if ws, ok := cmd.ProcessState.Sys().(unix.WaitStatus); ok && ws.Signaled() {
+			if ws, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
 				return 128 + int(ws.Signal()), nil // as a shell reports it
 			}
 			return cmd.ProcessState.ExitCode(), nil

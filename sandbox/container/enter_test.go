@@ -1,6 +1,8 @@
 package container
 
 import (
+	"bufio"
+	"fmt"
 	"os"
 	"os/exec"
 	"os/user"
@@ -9,11 +11,13 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
-// TestEnter runs the whole thing as an ordinary user: the test program, as a
-// user without any power, enters a user namespace and starts a sandbox there.
-func TestEnter(t *testing.T) {
+// asUser is the test program, run by an ordinary user.
+func asUser(t *testing.T, what string) (cmd *exec.Cmd, wantIDs string) {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("SKIPPED: needs root to become an ordinary user")
 	}
@@ -36,24 +40,96 @@ func TestEnter(t *testing.T) {
 	if err := os.Chown(state, int(uid), int(uid)); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(self, "-an-argument")
-	cmd.Env = []string{helperEnv + "=enter", stateEnv + "=" + state, artifactEnv + "=" + artifact, "PATH=" + os.Getenv("PATH")}
+	cmd = exec.CommandContext(testContext(t), self, "-an-argument")
+	cmd.Env = []string{helperEnv + "=" + what, stateEnv + "=" + state, artifactEnv + "=" + artifact, "PATH=" + os.Getenv("PATH")}
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+	return cmd, wantIDs
+}
+
+// TestEnter runs the whole thing as an ordinary user: the test program, as a
+// user without any power, enters a user namespace and starts a sandbox there.
+func TestEnter(t *testing.T) {
+	cmd, wantIDs := asUser(t, "enter see")
 	out, err := cmd.CombinedOutput()
-	t.Logf("%v\n%s", err, out)
 	if strings.Contains(string(out), "not: ") {
 		t.Skipf("SKIPPED: %s", out)
 	}
 	if code := cmd.ProcessState.ExitCode(); code != 9 {
-		t.Fatalf("exit code %d, want the child's 9", code)
+		t.Fatalf("exit code %d, want the child's 9; %v: %s", code, err, out)
 	}
 	inside := map[string]string{"single": "uid 0", "range": "uid 1000"}[wantIDs]
 	for _, want := range []string{`args=["-an-argument"]`, "ids=" + wantIDs, "== pid 1 " + inside, "NoNewPrivs:\t1", "CapEff:\t0000000000000000"} {
 		if !strings.Contains(string(out), want) {
-			t.Errorf("output lacks %q", want)
+			t.Errorf("output lacks %q: %s", want, out)
 		}
 	}
+}
+
+// startEntered gives a user's host that runs a sandbox which sleeps, and a
+// file for the end of that sandbox's first process.
+func startEntered(t *testing.T) (cmd *exec.Cmd, provider int) {
+	t.Helper()
+	cmd, _ = asUser(t, "enter sleep")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	for lines.Scan() && lines.Text() != "sleeping" {
+		if strings.HasPrefix(lines.Text(), "not: ") {
+			t.Skipf("SKIPPED: %s", lines.Text())
+		}
+		var pid int
+		if _, err := fmt.Sscanf(lines.Text(), "provider %d", &pid); err == nil {
+			if provider, err = unix.PidfdOpen(pid, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if provider == 0 {
+		t.Fatal("the host started nothing")
+	}
+	return cmd, provider
+}
+
+// ends waits for the end of a process by its file.
+func ends(t *testing.T, pidfd int) {
+	t.Helper()
+	poll := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
+	if n, err := unix.Poll(poll, 5000); n != 1 {
+		t.Errorf("still runs (%d, %v)", n, err)
+	}
+	if err := unix.Close(pidfd); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestEnteredDiesWithParent kills the process that the user started.
+func TestEnteredDiesWithParent(t *testing.T) {
+	cmd, provider := startEntered(t)
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // killed, as asked
+	ends(t, provider)
+}
+
+// TestEnteredGetsSignals ends the process that the user started politely; the
+// signal is handed on and the way of ending comes back.
+func TestEnteredGetsSignals(t *testing.T) {
+	cmd, provider := startEntered(t)
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // its code is looked at
+	if code := cmd.ProcessState.ExitCode(); code != 128+int(syscall.SIGTERM) {
+		t.Errorf("exit code %d", code)
+	}
+	ends(t, provider)
 }
 
 // ordinaryUser is one with subordinate ids, if the machine has one, and else

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 )
 
@@ -29,7 +30,7 @@ func helperMain() {
 }
 
 func helper(ctx context.Context, what string) error {
-	if what == "enter" {
+	if after, ok := strings.CutPrefix(what, "enter "); ok {
 		e, err := Enter(ctx)
 		if err != nil {
 			return err
@@ -43,7 +44,7 @@ func helper(ctx context.Context, what string) error {
 			return nil
 		}
 		fmt.Printf("child: %+v args=%q\n", e.Identity, os.Args[1:])
-		what = "see"
+		what = after
 	}
 	space, err := NewSpace("")
 	if err != nil {

@@ -52,13 +52,7 @@ func TestHostKilled(t *testing.T) {
 			}
 			_ = cmd.Wait()
 			// Nobody has to collect for the provider to be dead.
-			poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-			if n, err := unix.Poll(poll, 5000); n != 1 {
-				t.Errorf("provider outlives its host (%d, %v)", n, err)
-			}
-			if err := unix.Close(fd); err != nil {
-				t.Error(err)
-			}
+			ends(t, fd)
 			left, err := CollectLeftovers(ctx, rt.opt.StateDir)
 			if err != nil || len(left.Collected) != 1 || left.Running != 0 {
 				t.Errorf("after the host's end: %+v, %v", left, err)

@@ -1,0 +1,36 @@
+package container
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/runc/libcontainer/configs"
+)
+
+func TestContiguous(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		m    []idRange
+		want int64
+	}{
+		{"empty", nil, 0},
+		{"whole machine", []idRange{{0, 0, fullMap}}, fullMap},
+		{"single", []idRange{{0, 1000, 1}}, 1},
+		{"range", []idRange{{0, 1000, 1}, {1, 100000, 65536}}, 65537},
+		{"out of order", []idRange{{1, 100000, 65536}, {0, 1000, 1}}, 65537},
+		{"gap", []idRange{{0, 1000, 1}, {2, 100000, 65536}}, 1},
+		{"not from zero", []idRange{{1, 100000, 65536}}, 0},
+	} {
+		if got := contiguous(c.m); got != c.want {
+			t.Errorf("%s: %d, want %d", c.name, got, c.want)
+		}
+	}
+}
+
+func TestSame(t *testing.T) {
+	got := same([]idRange{{0, 1000, 1}, {1, 100000, 65536}}, 65536)
+	want := []configs.IDMap{{Size: 1}, {ContainerID: 1, HostID: 1, Size: 65535}}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+}
