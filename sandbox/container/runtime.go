@@ -145,7 +145,7 @@ func (r *Runtime) Start(ctx context.Context, spec sandbox.Spec) (_ sandbox.Proce
 		err = cerr
 	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("program %q: %w", spec.Path, err)
 	}
 	if err := p.limitAfterStart(); err != nil {
 		return nil, err

@@ -69,7 +69,7 @@ func (r Runtime) Start(ctx context.Context, spec sandbox.Spec) (_ sandbox.Proces
 		}
 	}()
 	if err := pipes.Handshake(ctx, word); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("program %q: %w", header.Path, err)
 	}
 	if err := limit(p.Pid(), spec.Limits); err != nil {
 		return nil, err
