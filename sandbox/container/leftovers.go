@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Leftovers is what CollectLeftovers found and did.
@@ -57,8 +59,8 @@ func CollectLeftovers(ctx context.Context, stateDir string) (Leftovers, error) {
 
 // collect removes one sandbox if its host is dead.
 func collect(ctx context.Context, dir, boot string) (gone bool, err error) {
-	rec, err := readRecord(dir)
-	if err != nil {
+	var rec record
+	if err := readJSON(filepath.Join(dir, recordFile), &rec); err != nil {
 		// Killed between making the directory and writing the record, which
 		// comes before anything else is made.
 		info, serr := os.Stat(dir)
@@ -74,6 +76,9 @@ func collect(ctx context.Context, dir, boot string) (gone bool, err error) {
 		return false, nil
 	}
 	if rec.Boot == boot {
+		if err := killProgram(ctx, filepath.Join(dir, programFile)); err != nil {
+			return false, err
+		}
 		for _, g := range rec.Groups {
 			// A record is ours alone to write (the directory is 0700); the
 			// check keeps a damaged one from naming somebody else's group.
@@ -86,4 +91,43 @@ func collect(ctx context.Context, dir, boot string) (gone bool, err error) {
 		}
 	}
 	return true, os.RemoveAll(dir)
+}
+
+// killProgram ends a sandbox's first process, and so all of it, if it is still
+// the one that was written down.
+func killProgram(ctx context.Context, file string) error {
+	var program processID
+	if err := readJSON(file, &program); errors.Is(err, os.ErrNotExist) {
+		return nil // killed before it had one
+	} else if err != nil {
+		return err
+	}
+	// Opened first and compared then: the file cannot become another process.
+	fd, err := unix.PidfdOpen(program.Pid, 0)
+	if err == unix.ESRCH {
+		return nil
+	}
+	if err != nil {
+		return os.NewSyscallError("pidfd_open", err)
+	}
+	defer unix.Close(fd)
+	if !program.runs() {
+		return nil
+	}
+	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && err != unix.ESRCH {
+		return fmt.Errorf("kill process %d, which outlived its host: %w", program.Pid, err)
+	}
+	for program.runs() {
+		poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		if _, err := unix.Poll(poll, 10); err != nil && err != unix.EINTR {
+			return os.NewSyscallError("poll", err)
+		}
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("process %d does not end: %w", program.Pid, err)
+		}
+		if poll[0].Revents != 0 {
+			break // ended; whoever took it over collects it
+		}
+	}
+	return nil
 }

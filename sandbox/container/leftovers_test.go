@@ -18,7 +18,8 @@ import (
 // points, and looks at what is left before and after the next host collects.
 func TestHostKilled(t *testing.T) {
 	rt := newRuntime(t)
-	for _, what := range []string{"held", "sleep", "child"} {
+	run(t, rt, probeSpec())
+	for _, what := range []string{"held", "sleep", "child", "cling"} {
 		t.Run(what, func(t *testing.T) {
 			before := footprint(t, rt)
 			ctx := testContext(t)
@@ -51,11 +52,15 @@ func TestHostKilled(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = cmd.Wait()
-			// Nobody has to collect for the provider to be dead.
-			ends(t, fd)
+			if what != "cling" {
+				ends(t, fd) // without anybody collecting
+			}
 			left, err := CollectLeftovers(ctx, rt.opt.StateDir)
 			if err != nil || len(left.Collected) != 1 || left.Running != 0 {
 				t.Errorf("after the host's end: %+v, %v", left, err)
+			}
+			if what == "cling" {
+				ends(t, fd)
 			}
 			compare(t, before, footprint(t, rt))
 		})
@@ -90,7 +95,7 @@ func TestCollectRefusesForeignGroup(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rec.Start++ // a process that has had our pid before
+	rec.Host.Start++ // a process that has had our pid before
 	rec.Groups = []string{"/sys/fs/cgroup/memory/somebody"}
 	if err := writeRecord(filepath.Join(state, runDir, idPrefix+"x"), rec); err != nil {
 		t.Fatal(err)

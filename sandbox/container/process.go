@@ -93,6 +93,16 @@ func (r *Runtime) newProcess(spec sandbox.Spec, without map[sandbox.WallName]boo
 	return p, nil
 }
 
+// note writes down the program's process for CollectLeftovers. Until it is
+// released it has no way to outlive us.
+func (p *process) note() error {
+	id, err := identify(p.pid)
+	if err != nil {
+		return err
+	}
+	return writeJSON(filepath.Join(p.runDir, programFile), id)
+}
+
 // inspect reads the evidence.
 func (p *process) inspect(filter []byte) (err error) {
 	ids, err := p.pipes.IDs()

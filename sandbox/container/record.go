@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -16,16 +17,36 @@ import (
 // sandbox, named by its id.
 const runDir = "run"
 
-const recordFile = "host.json"
+const (
+	recordFile  = "host.json"
+	programFile = "program.json" // the processID of the sandbox's first process, once it has one
+)
 
-// record says which host a sandbox belongs to and what of it outlives a host
-// that was killed: only its control groups do. Mounts go with the mount
-// namespace, processes with the parent thread.
+// record says which host a sandbox belongs to and what of it may outlive a
+// host that was killed: its control groups do, and a program that has taken
+// back the wish to die with the host. Mounts go with the mount namespace.
 type record struct {
-	Boot   string   `json:"boot"`   // the kernel's id of this boot
-	Pid    int      `json:"pid"`    // of the host
-	Start  uint64   `json:"start"`  // its start, in clock ticks after boot, since pids come again
-	Groups []string `json:"groups"` // control group directories that may have been made
+	Boot   string    `json:"boot"` // the kernel's id of this boot
+	Host   processID `json:"host"`
+	Groups []string  `json:"groups"` // control group directories that may have been made
+}
+
+// processID names a process for good.
+type processID struct {
+	Pid   int    `json:"pid"`
+	Start uint64 `json:"start"` // in clock ticks after boot, since pids come again
+}
+
+// identify names a process that runs.
+func identify(pid int) (processID, error) {
+	start, err := startTime(pid)
+	return processID{pid, start}, err
+}
+
+// runs tells whether it still does.
+func (p processID) runs() bool {
+	now, err := identify(p.Pid)
+	return err == nil && now == p
 }
 
 // ownRecord is the record of this process, without groups.
@@ -34,11 +55,8 @@ func ownRecord() (record, error) {
 	if err != nil {
 		return record{}, err
 	}
-	start, err := startTime(os.Getpid())
-	if err != nil {
-		return record{}, err
-	}
-	return record{Boot: boot, Pid: os.Getpid(), Start: start}, nil
+	self, err := identify(os.Getpid())
+	return record{Boot: boot, Host: self}, err
 }
 
 func bootID() (string, error) {
@@ -64,25 +82,26 @@ func startTime(pid int) (uint64, error) {
 }
 
 // alive tells whether the host of the record still runs.
-func (r record) alive(boot string) bool {
-	if r.Boot != boot {
-		return false
-	}
-	start, err := startTime(r.Pid)
-	return err == nil && start == r.Start
-}
+func (r record) alive(boot string) bool { return r.Boot == boot && r.Host.runs() }
 
 func writeRecord(dir string, r record) error {
-	b, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return fmt.Errorf("run directory: %w", err)
 	}
-	// No fsync: after a power cut the control groups are gone as well.
-	if err := os.WriteFile(filepath.Join(dir, recordFile), b, 0o600); err != nil {
-		return errors.Join(fmt.Errorf("run record: %w", err), os.RemoveAll(dir))
+	if err := writeJSON(filepath.Join(dir, recordFile), r); err != nil {
+		return errors.Join(err, os.RemoveAll(dir))
+	}
+	return nil
+}
+
+func writeJSON(path string, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("run record: %w", err)
+	}
+	// No fsync: after a power cut all that it names is gone as well.
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		return fmt.Errorf("run record: %w", err)
 	}
 	return nil
 }
@@ -90,21 +109,18 @@ func writeRecord(dir string, r record) error {
 // maxRecord bounds what is read of a record.
 const maxRecord = 64 << 10
 
-func readRecord(dir string) (record, error) {
-	var r record
-	info, err := os.Stat(filepath.Join(dir, recordFile))
+func readJSON(path string, v any) error {
+	f, err := os.Open(path)
 	if err != nil {
-		return r, err
+		return err
 	}
-	if info.Size() > maxRecord {
-		return r, fmt.Errorf("run record of %d bytes is over the limit of %d", info.Size(), maxRecord)
-	}
-	b, err := os.ReadFile(filepath.Join(dir, recordFile))
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxRecord))
 	if err != nil {
-		return r, err
+		return fmt.Errorf("read %s: %w", path, err)
 	}
-	if err := json.Unmarshal(b, &r); err != nil {
-		return r, fmt.Errorf("run record %s: %w", dir, err)
+	if err := json.Unmarshal(b, v); err != nil {
+		return fmt.Errorf("run record %s: %w", path, err)
 	}
-	return r, nil
+	return nil
 }

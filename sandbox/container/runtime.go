@@ -140,6 +140,9 @@ func (r *Runtime) Start(ctx context.Context, spec sandbox.Spec) (_ sandbox.Proce
 		return nil, err
 	}
 	p.watch()
+	if err := p.note(); err != nil {
+		return nil, err
+	}
 	err = p.pipes.Handshake(ctx, word)
 	if cerr := p.fifo.Close(); err == nil {
 		err = cerr

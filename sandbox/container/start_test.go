@@ -139,6 +139,7 @@ func TestStreamsBelongToTheProgram(t *testing.T) {
 
 func TestStartFails(t *testing.T) {
 	rt := newRuntime(t)
+	run(t, rt, probeSpec()) // opens what the process keeps once and for all
 	before := footprint(t, rt)
 	for name, change := range map[string]func(*sandbox.Spec){
 		"no such program": func(s *sandbox.Spec) { s.Path = "/provider/absent" },
@@ -165,6 +166,7 @@ func TestStartFails(t *testing.T) {
 
 func TestStartCancelled(t *testing.T) {
 	rt := newRuntime(t)
+	run(t, rt, probeSpec()) // opens what the process keeps once and for all
 	before := footprint(t, rt)
 	for i := range 20 {
 		ctx, cancel := context.WithTimeout(testContext(t), time.Duration(i)*time.Millisecond)
@@ -179,6 +181,7 @@ func TestStartCancelled(t *testing.T) {
 
 func TestManyAtOnce(t *testing.T) {
 	rt := newRuntime(t)
+	run(t, rt, probeSpec()) // opens what the process keeps once and for all
 	before := footprint(t, rt)
 	var all sync.WaitGroup
 	for range 32 {

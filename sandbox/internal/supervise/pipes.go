@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -18,6 +19,8 @@ import (
 type Pipes struct {
 	Host  [3]*os.File // standard input (to write), output and error (to read)
 	Child [3]*os.File
+
+	released atomic.Bool
 }
 
 // NewPipes makes them.
@@ -103,8 +106,12 @@ func (p *Pipes) complaint() error {
 	return fmt.Errorf("its standard error: %q", b[:n])
 }
 
-// Release sends the one byte.
+// Release sends the one byte. A second call fails: its byte would be the
+// program's first.
 func (p *Pipes) Release(ctx context.Context) error {
+	if p.released.Swap(true) {
+		return errors.New("release: released before")
+	}
 	stop := context.AfterFunc(ctx, func() { _ = p.Host[0].SetWriteDeadline(time.Unix(1, 0)) })
 	_, err := p.Host[0].Write([]byte{stage.Go})
 	if !stop() {

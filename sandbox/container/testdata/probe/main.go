@@ -7,9 +7,13 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
+	"syscall"
 	"time"
 )
+
+func init() { runtime.LockOSThread() } // main runs on the first thread
 
 func main() {
 	if len(os.Args) < 2 {
@@ -40,6 +44,12 @@ func main() {
 		os.Exit(7)
 	case "sleep":
 		fmt.Println("sleeping")
+		time.Sleep(time.Hour)
+	case "cling":
+		// Takes back the wish to die with the host, which belongs to this thread.
+		const setParentDeathSignal = 1
+		_, _, err := syscall.Syscall(syscall.SYS_PRCTL, setParentDeathSignal, 0, 0)
+		fmt.Println("clinging", err)
 		time.Sleep(time.Hour)
 	case "child":
 		c := exec.Command(os.Args[0], "sleep")
