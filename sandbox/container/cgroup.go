@@ -3,10 +3,13 @@ package container
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -58,7 +61,8 @@ func readHierarchy() (hierarchy, error) {
 		}
 	}
 	if h.unified = cgroups.IsCgroup2UnifiedMode(); !h.unified {
-		delete(h.home, "") // hybrid: version 2 holds none of the controllers
+		// Of hybrid hierarchies version 2 holds none of the controllers.
+		maps.DeleteFunc(h.home, func(c, _ string) bool { return !slices.Contains(controllers, c) })
 		return h, nil
 	}
 	h.home = map[string]string{"": h.home[""]}
@@ -66,6 +70,36 @@ func readHierarchy() (hierarchy, error) {
 		h.home = nil
 	}
 	return h, nil
+}
+
+// tryEnter leaves only the version 1 controllers where the calling thread can
+// make a group, go into it and come back: a machine may allow the first and
+// not the second. It must run on the thread that starts sandboxes.
+func (h hierarchy) tryEnter() error {
+	if h.unified {
+		return nil
+	}
+	for c, home := range h.home {
+		g := &group{h: h, dirs: map[string]string{c: filepath.Join(home, idPrefix+"try-"+rand.Text())}}
+		if err := os.Mkdir(g.dirs[c], 0o755); err != nil {
+			if !unusable(err) {
+				return fmt.Errorf("try control group: %w", err)
+			}
+			delete(h.home, c)
+			continue
+		}
+		leave, err := g.enter()
+		if err == nil {
+			err = leave()
+		}
+		if rerr := os.Remove(g.dirs[c]); rerr != nil {
+			return fmt.Errorf("try control group: %w", errors.Join(err, rerr))
+		}
+		if err != nil {
+			delete(h.home, c)
+		}
+	}
+	return nil
 }
 
 // groupDir turns a path in a hierarchy into a directory, as far as a mount
@@ -116,16 +150,9 @@ func newGroup(h hierarchy, name string, lim sandbox.Limits, without map[sandbox.
 		}
 		return g, g.makeUnified(name, lim, without)
 	}
-	for _, c := range controllers {
-		home := h.home[c]
-		if home == "" {
-			continue
-		}
+	for c, home := range h.home {
 		dir := filepath.Join(home, name)
 		if err := os.Mkdir(dir, 0o755); err != nil {
-			if unusable(err) {
-				continue
-			}
 			return g, fmt.Errorf("make control group: %w", err)
 		}
 		g.dirs[c] = dir
@@ -229,10 +256,8 @@ func (h hierarchy) plan(name string) []string {
 		}
 		return dirs
 	}
-	for _, c := range controllers {
-		if h.home[c] != "" {
-			dirs = append(dirs, filepath.Join(h.home[c], name))
-		}
+	for _, home := range h.home {
+		dirs = append(dirs, filepath.Join(home, name))
 	}
 	return dirs
 }

@@ -77,6 +77,9 @@ func New(opt Options) (*Runtime, error) {
 	if r.groups, err = readHierarchy(); err != nil {
 		return nil, err
 	}
+	if err := opt.Space.Do(r.groups.tryEnter); err != nil {
+		return nil, err
+	}
 	r.noUsers = probeUserNS()
 	if r.ids, err = chooseIDs(r.who, opt.UIDBase, r.noUsers == nil); err != nil {
 		return nil, err
@@ -96,6 +99,15 @@ func New(opt Options) (*Runtime, error) {
 
 // Name identifies the runtime in evidence.
 func (r *Runtime) Name() string { return "libcontainer" }
+
+// WhyNoUserNamespace says what keeps this machine from giving sandboxes a user
+// namespace, and what would allow it. It is empty where they have one.
+func (r *Runtime) WhyNoUserNamespace() string {
+	if r.noUsers == nil {
+		return ""
+	}
+	return whyNoUserNS(r.noUsers)
+}
 
 // Start builds the sandbox and holds it at the first stage with its evidence
 // taken. Nothing is left behind when it fails.
