@@ -1,18 +1,33 @@
 package kernel
 
-import "strings"
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
 
-// ParseEnviron gives the names of the variables in /proc/<pid>/environ, in
-// order. An entry without "=" is a name without a value, which the kernel
-// allows.
-func ParseEnviron(text string) []string {
-	var names []string
+// splitEnviron gives the entries of /proc/<pid>/environ, in order.
+func splitEnviron(text string) []string {
+	var entries []string
 	for entry := range strings.SplitSeq(text, "\x00") {
-		if entry == "" {
-			continue
+		if entry != "" {
+			entries = append(entries, entry)
 		}
-		name, _, _ := strings.Cut(entry, "=")
-		names = append(names, name)
 	}
-	return names
+	return entries
+}
+
+// parseFlags finds the open flags in /proc/<pid>/fdinfo/<fd>.
+func parseFlags(text string) (int, error) {
+	for line := range strings.Lines(text) {
+		if v, ok := strings.CutPrefix(line, "flags:"); ok {
+			n, err := strconv.ParseUint(strings.TrimSpace(v), 8, 31)
+			if err != nil {
+				return 0, fmt.Errorf("open flags: %w", err)
+			}
+			return int(n), nil
+		}
+	}
+	return 0, errors.New("no open flags")
 }

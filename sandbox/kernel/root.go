@@ -1,0 +1,352 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+)
+
+// rootDir is the inspected process's root directory, held open. Everything in
+// it is resolved inside it and without links: what is there was arranged for
+// a process that may be hostile.
+type rootDir struct {
+	fd  int
+	buf []byte
+}
+
+func openRoot(p *process) (*rootDir, error) {
+	fd, err := unix.Openat(p.fd, "root", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open its root directory: %w", err)
+	}
+	return &rootDir{fd, p.buf}, nil
+}
+
+func (r *rootDir) close() { _ = unix.Close(r.fd) }
+
+// open gives a descriptor for an absolute inside path.
+func (r *rootDir) open(name string, flags int) (int, error) {
+	how := unix.OpenHow{
+		Flags:   uint64(flags | unix.O_CLOEXEC),
+		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+	}
+	for range 8 { // EAGAIN: something was renamed while the path was walked
+		fd, err := unix.Openat2(r.fd, name, &how)
+		if err != unix.EINTR && err != unix.EAGAIN {
+			return fd, err
+		}
+	}
+	return -1, unix.EAGAIN
+}
+
+// id identifies what is at an inside path.
+func (r *rootDir) id(name string) (fileID, error) {
+	fd, err := r.open(name, unix.O_PATH)
+	if err != nil {
+		return fileID{}, &os.PathError{Op: "open inside", Path: name, Err: err}
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return fileID{}, &os.PathError{Op: "stat inside", Path: name, Err: err}
+	}
+	return fileID{uint64(st.Dev), st.Ino}, nil
+}
+
+// source compares what is shown inside with what the host has.
+type source struct {
+	inside fileID
+	match  bool
+	err    error
+}
+
+// sources looks at each target of the Spec.
+func (f *facts) sources(root *rootDir) (map[string]source, error) {
+	shown := map[string]source{}
+	lookup := func(target, from string, hosts []string) {
+		id, err := root.id(target)
+		s := source{inside: id, err: err}
+		for _, prefix := range hosts {
+			var st unix.Stat_t
+			if s.err == nil && unix.Stat(prefix+from, &st) == nil && (fileID{uint64(st.Dev), st.Ino}) == id {
+				s.match = true
+				break
+			}
+		}
+		shown[target] = s
+	}
+	spaces, err := f.spaces()
+	if err != nil {
+		return nil, err
+	}
+	if f.ex.Spec.Artifact != "" {
+		lookup(artifactTarget, f.ex.Spec.Artifact, spaces)
+	}
+	for _, m := range f.ex.Spec.Mounts {
+		lookup(m.Target, m.Source, spaces)
+	}
+	for _, m := range f.mounts.v {
+		if f.ex.Spec.System && isSystem(m.Mountpoint) {
+			lookup(m.Mountpoint, m.Mountpoint, spaces)
+		}
+	}
+	return shown, nil
+}
+
+// spaces gives the roots under which sources can be seen: those of this
+// process's threads, once for each mount namespace.
+func (f *facts) spaces() ([]string, error) {
+	if f.ex.Thread != 0 {
+		return []string{threadDir(f.ex.Thread) + "/root"}, nil
+	}
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return nil, fmt.Errorf("list own threads: %w", err)
+	}
+	list := []string{""}
+	seen := map[fileID]bool{f.hostNS["mnt"].v: true}
+	for _, t := range tasks {
+		tid, err := strconv.Atoi(t.Name())
+		if err != nil {
+			continue
+		}
+		id, err := idAt(unix.AT_FDCWD, threadDir(tid)+"/ns/mnt")
+		if err != nil || seen[id] {
+			continue // ended meanwhile, or the same
+		}
+		seen[id] = true
+		list = append(list, threadDir(tid)+"/root")
+	}
+	return list, nil
+}
+
+// tree is what was found by walking the parts of the root that are private to
+// the process, which are small.
+type tree struct {
+	odd     []oddFile
+	devices []oddFile // everything in /dev
+}
+
+// oddFile is neither a regular file, a directory nor a link.
+type oddFile struct {
+	path string
+	mode fs.FileMode // type bits
+	rdev uint64
+}
+
+const (
+	maxTree  = 8192 // entries
+	maxDepth = 32
+)
+
+// walk goes through every memory-backed mount.
+func (r *rootDir) walk(mounts []*mountinfo.Info) fact[tree] {
+	var t tree
+	var err error
+	if t.devices, err = r.list("/dev"); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fact[tree]{err: err}
+	}
+	budget := maxTree
+	for _, m := range mounts {
+		if m.FSType != "tmpfs" {
+			continue
+		}
+		fd, err := r.open(m.Mountpoint, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+		if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ENOENT) {
+			continue // one file, or a mount that another one hides
+		}
+		if err == nil {
+			err = walkDir(fd, m.Mountpoint, 0, &budget, &t.odd)
+		}
+		if err != nil {
+			return fact[tree]{err: fmt.Errorf("look through %q: %w", m.Mountpoint, err)}
+		}
+	}
+	return fact[tree]{v: t}
+}
+
+// walkDir takes over fd. It stays on the mount.
+func walkDir(fd int, name string, depth int, budget *int, odd *[]oddFile) error {
+	dir := os.NewFile(uintptr(fd), name)
+	defer dir.Close()
+	entries, err := dir.ReadDir(*budget + 1)
+	if err != nil && err != io.EOF {
+		return err
+	}
+	if *budget -= len(entries); *budget < 0 || depth > maxDepth {
+		return errTooLong
+	}
+	for _, e := range entries {
+		p := path.Join(name, e.Name())
+		switch e.Type() {
+		case 0, fs.ModeSymlink:
+		case fs.ModeDir:
+			sub, err := unix.Openat2(fd, e.Name(), &unix.OpenHow{
+				Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+				Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV,
+			})
+			if err == unix.EXDEV {
+				continue // a mount: judged as one
+			}
+			if err != nil {
+				return &os.PathError{Op: "open", Path: p, Err: err}
+			}
+			if err := walkDir(sub, p, depth+1, budget, odd); err != nil {
+				return err
+			}
+		default:
+			*odd = append(*odd, oddFile{path: p, mode: e.Type()})
+		}
+	}
+	return nil
+}
+
+// list looks at everything in one directory, as it is covered by mounts.
+func (r *rootDir) list(name string) ([]oddFile, error) {
+	fd, err := r.open(name, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return nil, &os.PathError{Op: "open inside", Path: name, Err: err}
+	}
+	defer unix.Close(fd)
+	names, err := listFd(fd, maxFiles, r.buf)
+	if err != nil {
+		return nil, &os.PathError{Op: "list inside", Path: name, Err: err}
+	}
+	var list []oddFile
+	for _, n := range names {
+		var st unix.Stat_t
+		if err := unix.Fstatat(fd, n, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+			return nil, &os.PathError{Op: "stat inside", Path: path.Join(name, n), Err: err}
+		}
+		list = append(list, oddFile{path: path.Join(name, n), mode: typeOf(st.Mode), rdev: uint64(st.Rdev)})
+	}
+	return list, nil
+}
+
+func typeOf(mode uint32) fs.FileMode {
+	switch mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+		return fs.ModeDir
+	case unix.S_IFLNK:
+		return fs.ModeSymlink
+	case unix.S_IFCHR:
+		return fs.ModeDevice | fs.ModeCharDevice
+	case unix.S_IFBLK:
+		return fs.ModeDevice
+	case unix.S_IFIFO:
+		return fs.ModeNamedPipe
+	case unix.S_IFSOCK:
+		return fs.ModeSocket
+	case unix.S_IFREG:
+		return 0
+	}
+	return fs.ModeIrregular
+}
+
+// procView is what the process's own /proc shows.
+type procView struct {
+	err     error
+	there   bool // something is there at all
+	isProc  bool
+	first   fact[fileID]    // pid namespace of the process with number 1
+	present map[string]bool // of the files that have to be covered
+}
+
+// coveredFiles must not be readable where they exist: they give kernel memory,
+// addresses, keys or the hardware. As in the default list of the OCI runtimes.
+var coveredFiles = []string{
+	"acpi", "asound", "interrupts", "kcore", "keys", "latency_stats", "timer_list", "timer_stats", "sched_debug", "scsi",
+}
+
+// fixedFiles must not be writable where they exist.
+var fixedFiles = []string{"bus", "fs", "irq", "sys", "sysrq-trigger"}
+
+func (r *rootDir) proc() procView {
+	v := procView{present: map[string]bool{}}
+	fd, err := r.open("/proc", unix.O_RDONLY|unix.O_DIRECTORY)
+	if errors.Is(err, unix.ENOENT) {
+		return v
+	}
+	if err != nil {
+		v.err = fmt.Errorf("open its /proc: %w", err)
+		return v
+	}
+	defer unix.Close(fd)
+	var st unix.Statfs_t
+	if v.err = unix.Fstatfs(fd, &st); v.err != nil {
+		return v
+	}
+	v.isProc = st.Type == unix.PROC_SUPER_MAGIC
+	if !v.isProc {
+		v.there, v.err = anyEntry(fd, r.buf)
+		return v
+	}
+	v.there = true
+	id, err := idAt(fd, "1/ns/pid")
+	v.first = fact[fileID]{id, err}
+	for _, list := range [][]string{coveredFiles, fixedFiles} {
+		for _, n := range list {
+			var st unix.Stat_t
+			switch err := unix.Fstatat(fd, n, &st, unix.AT_SYMLINK_NOFOLLOW); err {
+			case nil:
+				v.present[n] = true
+			case unix.ENOENT:
+			default:
+				v.err = fmt.Errorf("look at its /proc/%s: %w", n, err)
+			}
+		}
+	}
+	return v
+}
+
+// anyEntry tells whether a directory has one.
+func anyEntry(fd int, buf []byte) (bool, error) {
+	n, err := retry(func() (int, error) { return unix.Getdents(fd, buf) })
+	if err != nil {
+		return false, fmt.Errorf("list its /proc: %w", err)
+	}
+	_, count, _ := unix.ParseDirent(buf[:n], 1, nil)
+	return count > 0, nil
+}
+
+// systemTargets are the places of the machine that Spec.System shows.
+var systemTargets = []string{
+	"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32",
+	"/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives",
+	"/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/pki/tls/certs", "/etc/pki/ca-trust/extracted",
+	"/etc/localtime", "/etc/mime.types",
+}
+
+func isSystem(target string) bool {
+	for _, t := range systemTargets {
+		if target == t {
+			return true
+		}
+	}
+	return false
+}
+
+// artifactTarget is where Spec.Artifact is shown.
+const artifactTarget = "/provider"
+
+// quoteSome lists a few names for a person, escaped.
+func quoteSome(names []string) string {
+	const few = 4
+	quoted := make([]string, 0, few+1)
+	for i, n := range names {
+		if i == few {
+			quoted = append(quoted, fmt.Sprintf("and %d more", len(names)-few))
+			break
+		}
+		quoted = append(quoted, strconv.Quote(n))
+	}
+	return strings.Join(quoted, ", ")
+}

@@ -1,0 +1,505 @@
+package kernel
+
+import (
+	"fmt"
+	"io/fs"
+	"path"
+	"strconv"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+)
+
+// kind is what a mount inside is there for.
+type kind int
+
+const (
+	kindUnknown kind = iota
+	kindRoot
+	kindTmp
+	kindDev
+	kindDevice
+	kindProc
+	kindProcCover
+	kindSys
+	kindSysCover
+	kindShown // an artifact, a snapshot, a part of the system or the first stage
+)
+
+// allowedDevices by name, with their numbers: they hold and do nothing.
+var allowedDevices = map[string]uint64{
+	"null": unix.Mkdev(1, 3), "zero": unix.Mkdev(1, 5), "full": unix.Mkdev(1, 7),
+	"random": unix.Mkdev(1, 8), "urandom": unix.Mkdev(1, 9),
+}
+
+// kindOf tells what a mount can only be, by where and what it is.
+func (f *facts) kindOf(m *mountinfo.Info) kind {
+	at := m.Mountpoint
+	if at == "/" {
+		return kindRoot
+	}
+	if _, in := below(at, "/proc"); in {
+		switch {
+		case at == "/proc" && m.FSType == "proc" && m.Root == "/":
+			return kindProc
+		case at != "/proc" && (isCover(m) || m.FSType == "proc" && readOnly(m)):
+			return kindProcCover
+		}
+		return kindUnknown
+	}
+	if _, in := below(at, "/sys"); in {
+		switch {
+		case at == "/sys" && m.FSType == "sysfs" && m.Root == "/":
+			return kindSys
+		case at != "/sys" && isCover(m):
+			return kindSysCover
+		}
+		return kindUnknown
+	}
+	if _, in := below(at, "/dev"); in {
+		name := path.Base(at)
+		switch {
+		case at == "/dev" && m.FSType == "tmpfs":
+			return kindDev
+		case path.Dir(at) == "/dev" && m.FSType == "devtmpfs" && m.Root == "/"+name && allowedDevices[name] != 0:
+			return kindDevice
+		case path.Dir(at) == "/dev" && m.FSType == "tmpfs" && path.Base(m.Root) == name && allowedDevices[name] != 0:
+			return kindDevice // a host whose own /dev is memory-backed, as in a container
+		}
+		return kindUnknown
+	}
+	if at == "/tmp" && m.FSType == "tmpfs" && m.Root == "/" {
+		return kindTmp
+	}
+	if f.isShown(at) {
+		return kindShown
+	}
+	return kindUnknown
+}
+
+// isCover is true of what hides a file or a directory: the null device, or
+// memory that nobody can put anything into.
+func isCover(m *mountinfo.Info) bool {
+	switch m.FSType {
+	case "devtmpfs":
+		return m.Root == "/null"
+	case "tmpfs":
+		return readOnly(m) && m.Root == "/" || m.Root == "/null"
+	}
+	return false
+}
+
+// isShown is true at and below the targets that the Spec asks for.
+func (f *facts) isShown(at string) bool {
+	stage := f.ex.StageDir
+	if stage == "" {
+		stage = "/.aspis"
+	}
+	targets := []string{stage}
+	if f.ex.Spec.Artifact != "" {
+		targets = append(targets, artifactTarget)
+	}
+	for _, m := range f.ex.Spec.Mounts {
+		targets = append(targets, m.Target)
+	}
+	if f.ex.Spec.System {
+		targets = append(targets, systemTargets...)
+	}
+	for _, t := range targets {
+		if _, in := below(at, t); in {
+			return true
+		}
+	}
+	return false
+}
+
+// private is true of a file system that no namespace of the host's shows.
+func (f *facts) private(m *mountinfo.Info) bool {
+	return !f.hostMounts.v.devs[deviceOf(m)] && !f.otherDevs.v[deviceOf(m)]
+}
+
+// tables joins the reasons why mounts cannot be judged.
+func (f *facts) tables() error {
+	for _, err := range []error{f.mounts.err, f.hostMounts.err, f.otherDevs.err} {
+		if err != nil {
+			return err
+		}
+	}
+	if len(f.mounts.v) == 0 {
+		return fmt.Errorf("its mount table is empty")
+	}
+	return nil
+}
+
+// rootTypes are file systems that a sandbox's root may be: its own memory, or
+// an image.
+var rootTypes = map[string]bool{"tmpfs": true, "overlay": true, "erofs": true, "squashfs": true}
+
+func (f *facts) rootFilesystem() verdict {
+	if err := f.tables(); err != nil {
+		return unknown(err)
+	}
+	if f.root.err != nil {
+		return unknown(f.root.err)
+	}
+	if f.hostRoot.err != nil {
+		return unknown(f.hostRoot.err)
+	}
+	if f.root.v == f.hostRoot.v {
+		return falls("its root directory is the host's")
+	}
+	roots := 0
+	for _, m := range f.mounts.v {
+		k := f.kindOf(m)
+		if k == kindRoot {
+			roots++
+		}
+		if problem := f.mountProblem(m, k); problem != "" {
+			return falls("mount %q (%s): %s", m.Mountpoint, m.FSType, problem)
+		}
+	}
+	if roots != 1 {
+		return falls("%d mounts are its root", roots)
+	}
+	for target, s := range f.shown {
+		if target != artifactTarget && !isSystem(target) {
+			continue // a snapshot, which is a wall of its own
+		}
+		if s.err != nil {
+			return falls("%q: %v", target, s.err)
+		}
+		if !s.match {
+			return falls("%q is not what the host has there", target)
+		}
+	}
+	return stands("%s, read-only, %d mounts, all known", f.mounts.v[0].FSType, len(f.mounts.v))
+}
+
+// mountProblem is what is wrong with one mount, or nothing.
+func (f *facts) mountProblem(m *mountinfo.Info, k kind) string {
+	if m.Optional != "" && m.Optional != "unbindable" {
+		return fmt.Sprintf("mounts of others can appear in it (%s)", m.Optional)
+	}
+	var need []string
+	switch k {
+	case kindUnknown:
+		return "nobody asked for it"
+	case kindRoot:
+		if !rootTypes[m.FSType] || !f.private(m) {
+			return "it is a file system of the host's"
+		}
+		need = []string{"ro", "nosuid", "nodev"}
+	case kindShown:
+		need = []string{"ro", "nosuid", "nodev"}
+	case kindTmp:
+		if problem := f.sizeProblem(m); problem != "" {
+			return problem
+		}
+		need = []string{"nosuid", "nodev"}
+	case kindDev:
+		if !readOnly(m) {
+			return "it can be written"
+		}
+		need = []string{"nosuid"}
+	case kindDevice:
+		need = []string{"nosuid"}
+	case kindProc:
+		need = []string{"nosuid", "nodev", "noexec"}
+	case kindSys:
+		need = []string{"ro", "nosuid", "nodev"}
+	case kindProcCover, kindSysCover:
+	}
+	for _, o := range need {
+		if !hasOption(m.Options, o) {
+			return "it is not " + o
+		}
+	}
+	return ""
+}
+
+// sizeProblem checks that memory-backed space has an end.
+func (f *facts) sizeProblem(m *mountinfo.Info) string {
+	s, ok := option(m.VFSOptions, "size")
+	if !ok {
+		return "its size is not limited"
+	}
+	size, err := parseSize(s)
+	if err != nil {
+		return fmt.Sprintf("its size is %q", s)
+	}
+	if want := f.ex.Spec.Limits.TmpBytes; want > 0 && size > roundUp(uint64(want)) {
+		return fmt.Sprintf("it holds %d bytes, more than %d", size, want)
+	}
+	return ""
+}
+
+// roundUp to the kernel's page, as it does.
+func roundUp(n uint64) uint64 {
+	page := uint64(unix.Getpagesize())
+	return (n + page - 1) / page * page
+}
+
+// parseSize reads a size as tmpfs prints it, in KiB: "1024k".
+func parseSize(s string) (uint64, error) {
+	unit := uint64(1)
+	if n := len(s); n > 0 && s[n-1] == 'k' {
+		s, unit = s[:n-1], 1024
+	}
+	n, err := strconv.ParseUint(s, 10, 48)
+	return n * unit, err
+}
+
+func (f *facts) snapshotReadOnly() verdict {
+	if len(f.ex.Spec.Mounts) == 0 {
+		return stands("no snapshot is mounted; content is handed over by the host")
+	}
+	if err := f.tables(); err != nil {
+		return unknown(err)
+	}
+	for _, want := range f.ex.Spec.Mounts {
+		s := f.shown[want.Target]
+		if s.err != nil {
+			return falls("%q: %v", want.Target, s.err)
+		}
+		if !s.match {
+			return falls("%q is not %q of the host", want.Target, want.Source)
+		}
+		found := false
+		for _, m := range f.mounts.v {
+			if _, in := below(m.Mountpoint, want.Target); !in {
+				continue
+			}
+			if m.Mountpoint == want.Target {
+				found = true
+			}
+			if !readOnly(m) {
+				return falls("%q can be written", m.Mountpoint)
+			}
+		}
+		if !found {
+			return falls("nothing is mounted at %q", want.Target)
+		}
+	}
+	return stands("%d mounted, read-only, the host's own", len(f.ex.Spec.Mounts))
+}
+
+func (f *facts) worktreeUnreachable() verdict {
+	if v := ownNamespace("mnt")(f); !v.standing {
+		return v
+	}
+	if err := f.tables(); err != nil {
+		return unknown(err)
+	}
+	if f.protected.err != nil {
+		return unknown(f.protected.err)
+	}
+	if len(f.protected.v) == 0 {
+		return falls("the host named no protected path that exists")
+	}
+	if f.root.err != nil || f.hostRoot.err != nil || f.root.v == f.hostRoot.v {
+		return falls("its root directory is the host's, or cannot be seen")
+	}
+	for _, m := range f.mounts.v {
+		for _, p := range f.protected.v {
+			if shows(m, p) {
+				return falls("mount %q leads to the protected %q", m.Mountpoint, p.path)
+			}
+			// What lies inside a protected directory may be shown on purpose:
+			// an artifact or a snapshot in the state directory.
+			if partOf(m, p) && f.kindOf(m) != kindShown {
+				return falls("mount %q shows a part of the protected %q", m.Mountpoint, p.path)
+			}
+		}
+	}
+	if problem := f.foreignProc(); problem != "" {
+		return falls("%s, so that /proc leads to the roots of other processes", problem)
+	}
+	return stands("none of %d mounts leads to %d protected places", len(f.mounts.v), len(f.protected.v))
+}
+
+// foreignProc says how a process file system inside is not of its own pid
+// namespace, where every process's root directory is a way out.
+func (f *facts) foreignProc() string {
+	if f.proc.err != nil {
+		return fmt.Sprintf("/proc cannot be judged: %v", f.proc.err)
+	}
+	var dev *device
+	for _, m := range f.mounts.v {
+		if m.FSType != "proc" {
+			continue
+		}
+		d := deviceOf(m)
+		if f.hostMounts.v.devs[d] {
+			return fmt.Sprintf("mount %q is the host's process file system", m.Mountpoint)
+		}
+		if dev != nil && *dev != d {
+			return "there is more than one process file system"
+		}
+		dev = &d
+	}
+	if dev == nil {
+		return ""
+	}
+	if !f.proc.isProc {
+		return "the process file system is not at /proc"
+	}
+	if f.proc.first.err != nil {
+		return fmt.Sprintf("the first process in /proc cannot be seen: %v", f.proc.first.err)
+	}
+	if f.ns["pid"].err != nil || f.proc.first.v != f.ns["pid"].v {
+		return "the process file system is of another pid namespace"
+	}
+	return ""
+}
+
+func (f *facts) hostPathsUnwritable() verdict {
+	if v := ownNamespace("mnt")(f); !v.standing {
+		return v
+	}
+	if err := f.tables(); err != nil {
+		return unknown(err)
+	}
+	var writable []string
+	for _, m := range f.mounts.v {
+		if readOnly(m) {
+			continue
+		}
+		switch k := f.kindOf(m); {
+		case k == kindDevice, isCover(m):
+			continue // writes to these go nowhere
+		case k == kindProc && f.foreignProc() == "":
+			continue
+		case (k == kindRoot && m.FSType == "tmpfs" || k == kindTmp) && f.private(m):
+			writable = append(writable, m.Mountpoint)
+			continue
+		}
+		return falls("mount %q (%s) can be written and is not private", m.Mountpoint, m.FSType)
+	}
+	if len(writable) == 0 {
+		return stands("nothing can be written")
+	}
+	return stands("only %s can be written, in private memory", quoteSome(writable))
+}
+
+func (f *facts) devices() verdict {
+	if err := f.tables(); err != nil {
+		return unknown(err)
+	}
+	if f.tree.err != nil {
+		return unknown(f.tree.err)
+	}
+	for _, m := range f.mounts.v {
+		switch f.kindOf(m) {
+		case kindDev, kindDevice, kindProcCover, kindSysCover:
+			continue
+		}
+		if m.FSType == "devtmpfs" || m.FSType == "devpts" {
+			return falls("mount %q is of the host's devices (%s)", m.Mountpoint, m.FSType)
+		}
+		if !hasOption(m.Options, "nodev") {
+			return falls("device files work in mount %q", m.Mountpoint)
+		}
+	}
+	n := 0
+	for _, d := range f.tree.v.devices {
+		switch {
+		case d.mode == fs.ModeSymlink:
+		case d.mode == fs.ModeDevice|fs.ModeCharDevice && allowedDevices[path.Base(d.path)] == d.rdev:
+			n++
+		default:
+			return falls("%q is in /dev (%v, %d:%d)", d.path, d.mode, unix.Major(d.rdev), unix.Minor(d.rdev))
+		}
+	}
+	for _, o := range f.tree.v.odd {
+		if o.mode&fs.ModeDevice != 0 {
+			return falls("%q is a device", o.path)
+		}
+	}
+	return stands("%d harmless devices and no others", n)
+}
+
+func (f *facts) procMasked() verdict {
+	if err := f.tables(); err != nil {
+		return unknown(err)
+	}
+	if f.proc.err != nil {
+		return unknown(f.proc.err)
+	}
+	if problem := f.foreignProc(); problem != "" {
+		return falls("%s", problem)
+	}
+	if !f.proc.there {
+		return stands("there is no /proc")
+	}
+	if !f.proc.isProc {
+		return falls("/proc is not the kernel's process file system")
+	}
+	var whole *mountinfo.Info
+	over := map[string]*mountinfo.Info{}
+	for _, m := range f.mounts.v {
+		switch f.kindOf(m) {
+		case kindProc:
+			whole = m
+		case kindProcCover:
+			over[path.Base(m.Mountpoint)] = m
+		}
+	}
+	if whole == nil {
+		return falls("/proc is not a mount of its own")
+	}
+	if v, _ := option(whole.VFSOptions, "subset"); v == "pid" {
+		return stands("/proc shows processes only")
+	}
+	for _, n := range coveredFiles {
+		if m := over[n]; f.proc.present[n] && (m == nil || m.Mountpoint != "/proc/"+n || !isCover(m)) {
+			return falls("/proc/%s is not hidden", n)
+		}
+	}
+	for _, n := range fixedFiles {
+		if m := over[n]; f.proc.present[n] && !readOnly(whole) && (m == nil || m.Mountpoint != "/proc/"+n || !readOnly(m) && !isCover(m)) {
+			return falls("/proc/%s is not read-only", n)
+		}
+	}
+	return stands("of its own pid namespace, %d files hidden or fixed", len(over))
+}
+
+// sysKernel are file systems that reach into the kernel.
+var sysKernel = map[string]bool{
+	"debugfs": true, "tracefs": true, "securityfs": true, "bpf": true, "configfs": true, "efivarfs": true,
+	"pstore": true, "cgroup": true, "cgroup2": true, "fusectl": true, "binfmt_misc": true, "selinuxfs": true, "smackfs": true,
+}
+
+// hiddenSys must be covered in a /sys that is shown.
+var hiddenSys = []string{"/sys/firmware", "/sys/devices/virtual/powercap"}
+
+func (f *facts) sysMasked() verdict {
+	if err := f.tables(); err != nil {
+		return unknown(err)
+	}
+	covers := map[string]bool{}
+	there := false
+	for _, m := range f.mounts.v {
+		if sysKernel[m.FSType] {
+			return falls("mount %q reaches into the kernel (%s)", m.Mountpoint, m.FSType)
+		}
+		switch k := f.kindOf(m); {
+		case k == kindSysCover:
+			covers[m.Mountpoint] = true
+		case k == kindSys && !readOnly(m):
+			return falls("/sys can be written")
+		case k == kindSys:
+			there = true
+		case m.FSType == "sysfs":
+			return falls("mount %q is of the kernel's device tree", m.Mountpoint)
+		}
+	}
+	if !there {
+		return stands("there is no /sys")
+	}
+	for _, p := range hiddenSys {
+		if !covers[p] {
+			return falls("%s is not hidden", p)
+		}
+	}
+	return stands("/sys is read-only with %d parts hidden", len(covers))
+}

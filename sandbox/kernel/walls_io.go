@@ -1,0 +1,229 @@
+package kernel
+
+import (
+	"errors"
+	"io/fs"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+const loopback = "lo"
+
+func (f *facts) networkInterfaces() verdict {
+	for _, err := range []error{f.interfaces.err, f.routes.err, f.routes6.err, f.addresses.err, f.strayNS} {
+		if err != nil {
+			return unknown(err)
+		}
+	}
+	for _, name := range f.interfaces.v {
+		if name != loopback {
+			return falls("there is an interface %q", name)
+		}
+	}
+	for _, list := range [][]Route{f.routes.v, f.routes6.v} {
+		for _, r := range list {
+			if r.Interface != loopback && r.Leads() {
+				return falls("a route leads out by %q", r.Interface)
+			}
+		}
+	}
+	for _, a := range f.addresses.v {
+		if !strings.HasPrefix(a, "127.") {
+			return falls("it has the address %q", a)
+		}
+	}
+	return stands("interfaces: %s; no route out", quoteSome(f.interfaces.v))
+}
+
+// unixSockets: abstract names belong to the network namespace, which is new
+// and empty; path names are files, and none is in what is private to the
+// process. What the host shows on purpose it has looked through itself.
+func (f *facts) unixSockets() verdict {
+	if v := ownNamespace("net")(f); !v.standing {
+		return v
+	}
+	for _, err := range []error{f.sockets.err, f.tree.err, f.tables()} {
+		if err != nil {
+			return unknown(err)
+		}
+	}
+	if n := len(f.sockets.v); n > 0 {
+		return falls("%d sockets are in its network namespace, one named %q", n, f.sockets.v[0].Path)
+	}
+	for _, o := range f.tree.v.odd {
+		if o.mode&(fs.ModeSocket|fs.ModeNamedPipe) != 0 {
+			return falls("%q is a socket or a named pipe", o.path)
+		}
+	}
+	for _, m := range f.mounts.v {
+		if f.kindOf(m) == kindUnknown {
+			return falls("mount %q may hold sockets", m.Mountpoint)
+		}
+	}
+	return stands("own network namespace without sockets, none in its root")
+}
+
+func (f *facts) fileDescriptors() verdict {
+	if f.files.err != nil {
+		return unknown(f.files.err)
+	}
+	if len(f.files.v) != 3 {
+		var names []string
+		for _, o := range f.files.v {
+			names = append(names, o.Target)
+		}
+		return falls("%d files are open: %s", len(names), quoteSome(names))
+	}
+	if f.ex.Pipes == nil && f.hostPipes.err != nil {
+		return unknown(f.hostPipes.err)
+	}
+	seen := map[fileID]bool{}
+	for i, o := range f.files.v {
+		ino, ok := o.Pipe()
+		if !ok || o.FD != i {
+			return falls("file %d is %q", o.FD, o.Target)
+		}
+		if seen[o.id] {
+			return falls("file %d is the same pipe as another", i)
+		}
+		seen[o.id] = true
+		if want := [...]int{unix.O_RDONLY, unix.O_WRONLY, unix.O_WRONLY}[i]; o.access != want {
+			return falls("file %d is the wrong end of a pipe, or both", i)
+		}
+		switch {
+		case f.ex.Pipes == nil:
+			ok = f.hostPipes.v[ino]
+		default:
+			ok = i < len(f.ex.Pipes) && o.id == fileID{f.ex.Pipes[i].Dev, f.ex.Pipes[i].Ino}
+		}
+		if !ok {
+			return falls("file %d is a pipe that does not lead to the host", i)
+		}
+	}
+	return stands("three pipes to the host")
+}
+
+func (f *facts) environment() verdict {
+	if f.environ.err != nil {
+		return unknown(f.environ.err)
+	}
+	given := map[string]bool{}
+	for _, e := range f.ex.Spec.Env {
+		given[e] = true
+	}
+	added := f.ex.EnvNames
+	if added == nil {
+		added = []string{"HOME"}
+	}
+	for _, e := range f.environ.v {
+		if given[e] {
+			continue
+		}
+		name, _, _ := strings.Cut(e, "=")
+		if !contains(added, name) {
+			return falls("variable %q was not asked for, or not with this value", name)
+		}
+	}
+	return stands("%d variables, all asked for", len(f.environ.v))
+}
+
+func contains(list []string, s string) bool {
+	for _, l := range list {
+		if l == s {
+			return true
+		}
+	}
+	return false
+}
+
+func (f *facts) memoryLimit() verdict {
+	want := f.ex.Spec.Limits.MemoryBytes
+	if want <= 0 {
+		return falls("no limit was asked for")
+	}
+	if f.memory.err == nil && f.memory.value <= uint64(want) {
+		return stands("control group: %d bytes", f.memory.value)
+	}
+	if w := f.ex.Watched.MemoryBytes; f.ex.Watchdog && w > 0 && w <= want {
+		return stands("%s; the host ends the tree when it has more than %d bytes", f.memory.why(), w)
+	}
+	return falls("%s", f.memory.why())
+}
+
+func (f *facts) pidsLimit() verdict {
+	want := uint64(max(f.ex.Spec.Limits.Pids, 0))
+	if want == 0 {
+		return falls("no limit was asked for")
+	}
+	if f.pids.err == nil && f.pids.value <= want {
+		return stands("control group: %d", f.pids.value)
+	}
+	// Counted for the user in its user namespace, so only a namespace of its
+	// own makes it the tree's.
+	if l, ok := f.limits.v["Max processes"]; ok && f.limits.err == nil && l.Hard <= want && ownNamespace("user")(f).standing {
+		return stands("%s; resource limit: %d", f.pids.why(), l.Hard)
+	}
+	if w := f.ex.Watched.Pids; f.ex.Watchdog && w > 0 && uint64(w) <= want {
+		return stands("%s; the host ends the tree when it has more than %d", f.pids.why(), w)
+	}
+	return falls("%s", f.pids.why())
+}
+
+func (f *facts) openFilesLimit() verdict {
+	want := uint64(max(f.ex.Spec.Limits.OpenFiles, 0))
+	if want == 0 {
+		return falls("no limit was asked for")
+	}
+	if f.limits.err != nil {
+		return unknown(f.limits.err)
+	}
+	l, ok := f.limits.v["Max open files"]
+	if !ok {
+		return unknown(errors.New("the kernel lists no such limit"))
+	}
+	if l.Hard > want {
+		return falls("resource limit: %d, more than %d", l.Hard, want)
+	}
+	return stands("resource limit: %d", l.Hard)
+}
+
+// cpuLimit is a share of time. Where no control group can give one, a total
+// does: by resource limit each process has at most what its share of the wall
+// clock would have been.
+func (f *facts) cpuLimit() verdict {
+	want := uint64(max(f.ex.Spec.Limits.CPUPercent, 0))
+	if want == 0 {
+		return falls("no limit was asked for")
+	}
+	if f.cpu.err == nil && f.cpu.value <= want {
+		return stands("control group: %d%% of a processor", f.cpu.value)
+	}
+	if uint64(f.processors)*100 <= want {
+		return stands("the machine has no more than %d processors", f.processors)
+	}
+	clock := f.ex.Spec.Limits.WallClock.Seconds()
+	if l, ok := f.limits.v["Max cpu time"]; ok && f.limits.err == nil && clock > 0 && float64(l.Hard) <= clock*float64(want)/100+1 {
+		return stands("%s; resource limit: %d seconds for each process", f.cpu.why(), l.Hard)
+	}
+	return falls("%s", f.cpu.why())
+}
+
+func (f *facts) clockLimit() verdict {
+	want := f.ex.Spec.Limits.WallClock
+	if want <= 0 {
+		return falls("no limit was asked for")
+	}
+	if w := f.ex.Watched.WallClock; f.ex.Watchdog && w > 0 && w <= want {
+		return stands("the host ends the tree after %v", w)
+	}
+	return falls("no watchdog of the host's is set to it")
+}
+
+// why says what keeps a control group from being the limit.
+func (h held) why() string {
+	if h.err != nil {
+		return h.err.Error()
+	}
+	return "the control group allows more than was asked for"
+}
