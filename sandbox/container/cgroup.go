@@ -180,20 +180,29 @@ func newGroup(h hierarchy, name string, lim sandbox.Limits, without map[sandbox.
 // cpuPeriod is the kernel's default accounting period in microseconds.
 const cpuPeriod = 100_000
 
-// limitPids bounds processes and threads. The kernel lets a group that is
-// already over it live and refuses it any more.
-func (g *group) limitPids(n int64) error {
+// pidsDir is the directory where processes can be limited, or empty.
+func (g *group) pidsDir() string {
 	dir := g.dirs["pids"]
 	if g.h.unified {
 		dir = g.dirs[""]
 	}
-	if dir == "" || n <= 0 {
+	if dir == "" {
+		return ""
+	}
+	if _, err := os.Stat(filepath.Join(dir, "pids.max")); err != nil {
+		return ""
+	}
+	return dir
+}
+
+// limitPids bounds processes and threads. The kernel lets a group that is
+// already over it live and refuses it any more.
+func (g *group) limitPids(n int64) error {
+	dir := g.pidsDir()
+	if dir == "" {
 		return nil
 	}
 	if err := writeFile(dir, "pids.max", n); err != nil {
-		if g.h.unified && errors.Is(err, os.ErrNotExist) {
-			return nil
-		}
 		return err
 	}
 	g.holds["pids"] = true

@@ -60,6 +60,11 @@ func helper(ctx context.Context, what string) error {
 		return err
 	}
 	fmt.Println("provider", p.Pid())
+	mode, missing := p.Evidence().Mode()
+	for _, w := range missing {
+		fmt.Printf("missing %s: %s\n", w.Name, w.Seen)
+	}
+	fmt.Println("mode", mode)
 	if what == "held" { // killed while the first stage waits
 		time.Sleep(time.Hour)
 	}

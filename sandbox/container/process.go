@@ -114,7 +114,8 @@ func (p *process) inspect(filter []byte) (err error) {
 		HostPid:     os.Getpid(),
 		Thread:      p.space.tid,
 		CgroupPaths: p.group.dirs,
-		Watchdog:    true,
+		Watchdog:    p.dog != nil,
+		Watched:     p.watched(),
 		Pipes:       ids,
 		Filter:      filter,
 	})
@@ -147,7 +148,7 @@ func (p *process) limitAfterStart() error {
 
 // watch collects the child's end, and starts what ends it when it goes too far.
 func (p *process) watch() {
-	p.dog = supervise.NewWatchdog(p.pid, p.watchedLimits(), p.killAll)
+	p.dog = supervise.NewWatchdog(p.pid, p.watched(), p.killAll)
 	go func() {
 		state, _ := p.lib.Wait() // its error is an exit code other than 0, which state has too
 		p.space.forget(p.pid)
@@ -159,14 +160,14 @@ func (p *process) watch() {
 	}()
 }
 
-// watchedLimits are those that no control group holds: always the wall clock.
-func (p *process) watchedLimits() supervise.Limits {
-	var l supervise.Limits
+// watched are the limits that no control group holds: always the wall clock.
+func (p *process) watched() sandbox.Limits {
+	var l sandbox.Limits
 	if !p.group.holds["memory"] && !p.without[sandbox.WallMemoryLimit] {
 		l.MemoryBytes = p.spec.Limits.MemoryBytes
 	}
-	if p.group.dirs["pids"] == "" && !p.group.h.unified && !p.without[sandbox.WallPidsLimit] {
-		l.Tasks = int64(p.spec.Limits.Pids)
+	if p.group.pidsDir() == "" && !p.without[sandbox.WallPidsLimit] {
+		l.Pids = p.spec.Limits.Pids
 	}
 	if !p.without[sandbox.WallClockLimit] {
 		l.WallClock = p.spec.Limits.WallClock

@@ -78,7 +78,9 @@ func (r Runtime) Start(ctx context.Context, spec sandbox.Spec) (_ sandbox.Proces
 	if err != nil {
 		return nil, err
 	}
-	p.evidence, err = kernel.Inspect(p.Pid(), kernel.Expect{Spec: spec, HostPid: os.Getpid(), Watchdog: true, Pipes: ids})
+	p.evidence, err = kernel.Inspect(p.Pid(), kernel.Expect{
+		Spec: spec, HostPid: os.Getpid(), Watchdog: true, Watched: spec.Limits, Pipes: ids,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("read evidence: %w", err)
 	}
@@ -123,11 +125,7 @@ func (p *process) launch() error {
 			started <- err
 			return
 		}
-		p.dog = supervise.NewWatchdog(p.cmd.Process.Pid, supervise.Limits{
-			MemoryBytes: p.spec.Limits.MemoryBytes,
-			Tasks:       int64(p.spec.Limits.Pids),
-			WallClock:   p.spec.Limits.WallClock,
-		}, p.Kill)
+		p.dog = supervise.NewWatchdog(p.cmd.Process.Pid, p.spec.Limits, p.Kill)
 		close(started)
 		p.collect()
 	}()

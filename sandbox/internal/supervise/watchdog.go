@@ -3,18 +3,13 @@ package supervise
 import (
 	"sync"
 	"time"
+
+	"github.com/aspis-dev/aspis/sandbox"
 )
 
 // pollInterval is how often the watchdog looks at a tree that no control
 // group limits. A hog can go over its limit for about this long.
 const pollInterval = 20 * time.Millisecond
-
-// Limits are what a Watchdog enforces; zero is no limit.
-type Limits struct {
-	MemoryBytes int64         // resident memory of the tree, shared pages counted for each process
-	Tasks       int64         // processes and threads of the tree
-	WallClock   time.Duration // from Watchdog.Released on
-}
 
 // Watchdog ends a process tree that is over a limit which only the host can
 // enforce.
@@ -28,9 +23,11 @@ type Watchdog struct {
 	overMemory bool
 }
 
-// NewWatchdog starts one for the tree below pid. kill must end the whole
-// tree; it is called at most once for each limit.
-func NewWatchdog(pid int, lim Limits, kill func() error) *Watchdog {
+// NewWatchdog starts one for the tree below pid. Of the limits it enforces
+// MemoryBytes (resident, shared pages counted for each process), Pids, and
+// WallClock from Released on; zero is no limit. kill must end the whole tree;
+// it is called once at most.
+func NewWatchdog(pid int, lim sandbox.Limits, kill func() error) *Watchdog {
 	w := &Watchdog{quit: make(chan struct{}), started: make(chan struct{}), ended: make(chan struct{})}
 	go w.run(pid, lim, kill)
 	return w
@@ -39,10 +36,10 @@ func NewWatchdog(pid int, lim Limits, kill func() error) *Watchdog {
 // Released starts the wall clock.
 func (w *Watchdog) Released() { w.once.Do(func() { close(w.started) }) }
 
-func (w *Watchdog) run(pid int, lim Limits, kill func() error) {
+func (w *Watchdog) run(pid int, lim sandbox.Limits, kill func() error) {
 	defer close(w.ended)
 	var poll, clock <-chan time.Time
-	if lim.MemoryBytes > 0 || lim.Tasks > 0 {
+	if lim.MemoryBytes > 0 || lim.Pids > 0 {
 		t := time.NewTicker(pollInterval)
 		defer t.Stop()
 		poll = t.C
@@ -68,7 +65,7 @@ func (w *Watchdog) run(pid int, lim Limits, kill func() error) {
 			switch {
 			case lim.MemoryBytes > 0 && rss > lim.MemoryBytes:
 				w.overMemory = true
-			case lim.Tasks > 0 && tasks > lim.Tasks:
+			case lim.Pids > 0 && tasks > int64(lim.Pids):
 			default:
 				continue
 			}
