@@ -1,7 +1,6 @@
 package container
 
 import (
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -71,25 +70,5 @@ func TestWithoutEachWall(t *testing.T) {
 				t.Errorf("mode %v without it", mode)
 			}
 		})
-	}
-}
-
-// TestForeignSocket has a real socket of the machine in the artifact.
-func TestForeignSocket(t *testing.T) {
-	rt := newRuntime(t)
-	spec := evidenceSpec(t)
-	dir := t.TempDir()
-	if err := copyFile(filepath.Join(artifact, "probe"), filepath.Join(dir, "probe")); err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("unix", filepath.Join(dir, "s"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	spec.Artifact = dir
-	mode, _ := evidence(t, rt, spec).Mode()
-	if mode == sandbox.ModeIsolated {
-		t.Error("isolated with a socket of the machine inside")
 	}
 }

@@ -70,9 +70,7 @@ func footprint(t *testing.T, rt *Runtime) map[string][]string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, g := range found {
-			f["groups "+c] = append(f["groups "+c], g)
-		}
+		f["groups "+c] = append(f["groups "+c], found...)
 	}
 	for _, v := range f {
 		slices.Sort(v)

@@ -87,6 +87,9 @@ func New(opt Options) (*Runtime, error) {
 	if r.filter, _, err = seccomp.Cached(filepath.Join(opt.StateDir, "seccomp"), seccomp.Default()); err != nil {
 		return nil, fmt.Errorf("seccomp program: %w", err)
 	}
+	if len(r.filter) == 0 {
+		return nil, errors.New("seccomp program is empty")
+	}
 	if r.self, err = findSelf(opt.Space); err != nil {
 		return nil, err
 	}
@@ -119,8 +122,8 @@ func (r *Runtime) Start(ctx context.Context, spec sandbox.Spec) (_ sandbox.Proce
 		without[w] = true
 	}
 	header := stage.Header{Path: spec.Path, Args: spec.Args, Filter: r.filter, KeepFiles: without[sandbox.WallFileDescriptors]}
-	if without[sandbox.WallSeccomp] || without[sandbox.WallNoNewPrivileges] {
-		header.Filter = nil // without no_new_privs the kernel takes none from an unprivileged process
+	if breaksFilter(without) {
+		header.Filter = nil
 	}
 	word, err := header.Encode()
 	if err != nil {
@@ -151,7 +154,6 @@ func (r *Runtime) Start(ctx context.Context, spec sandbox.Spec) (_ sandbox.Proce
 	if err != nil {
 		return nil, err
 	}
-	p.watch()
 	if err := p.note(); err != nil {
 		return nil, err
 	}
@@ -235,6 +237,7 @@ func (p *process) launch(r *Runtime) (err error) {
 	}
 	p.space.keep(p.pid)
 	p.started.Store(true)
+	p.watch()
 	p.fifo, err = openFifo(filepath.Join(p.libDir, p.id, "exec.fifo"))
 	return err
 }

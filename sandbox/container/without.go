@@ -94,6 +94,16 @@ func breaks(without map[sandbox.WallName]bool, wall sandbox.WallName) bool {
 	return without[wall]
 }
 
+// breaksFilter tells whether the seccomp filter must be left out.
+func breaksFilter(without map[sandbox.WallName]bool) bool {
+	return without[sandbox.WallSeccomp] ||
+		// The kernel takes no filter from an unprivileged process that could
+		// still gain privileges.
+		without[sandbox.WallNoNewPrivileges] ||
+		// The filter keeps the caller's keys out of reach as well.
+		without[sandbox.WallSessionKeyring]
+}
+
 // breachConfig opens the holes that are libcontainer's to open.
 func breachConfig(c *configs.Config, without map[sandbox.WallName]bool) {
 	if without[sandbox.WallDevices] {

@@ -101,8 +101,11 @@ func TestTreeAndKillDescendants(t *testing.T) {
 		t.Errorf("%d tasks, %d bytes", tasks, rss)
 	}
 	KillDescendants(cmd.Process.Pid)
-	if n := alive(tree[1:]); n != 0 {
-		t.Errorf("%d are alive", n)
+	for alive(tree[1:]) > 0 {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d are alive", alive(tree[1:]))
+		}
+		time.Sleep(time.Millisecond)
 	}
 }
 
