@@ -39,6 +39,7 @@ type facts struct {
 	ownUIDs, ownGIDs   fact[IDMap]
 	hostStatus         fact[Status]
 	hostNS             map[string]fact[fileID]
+	spaces             fact[[]mountSpace]
 	hostRoot, root     fact[fileID]
 	hostMounts         fact[*table]
 	otherDevs          fact[map[device]bool] // file systems that other namespaces of ours show
@@ -85,13 +86,12 @@ func gather(pid int, ex Expect) (*facts, error) {
 
 	f := &facts{ex: ex, pid: pid, uid: uint32(os.Geteuid()), gid: uint32(os.Getegid())}
 	f.gatherHost(host)
+	f.spaces = f.mountSpaces()
 	f.gatherIdentity(p)
 	f.gatherNetwork(p)
 	f.gatherLimits(p)
 	f.gatherFiles(p, host)
-	if err := f.gatherMounts(p); err != nil {
-		return nil, err
-	}
+	f.gatherMounts(p)
 	if unix.Kill(pid, 0) == unix.ESRCH {
 		return nil, fmt.Errorf("process %d ended while it was looked at", pid)
 	}

@@ -4,12 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
-
-	"github.com/moby/sys/mountinfo"
 )
 
 // held is the tightest limit that the process's own control groups put on one
@@ -46,14 +45,14 @@ func (f *facts) held(controller string, value func(controlFiles) (uint64, error)
 		return held{err: errHostGroup}
 	}
 	h := held{value: Unlimited}
-	for i, path := range paths {
-		m.Path = path
+	for i, p := range paths {
+		m.Path = p
 		dir, ok := groupDir(f.hostMounts.v.mounts, m)
 		if !ok && i == 0 {
 			dir, ok = f.givenDir(controller, unified)
 		}
 		if !ok {
-			h.err = errors.Join(h.err, fmt.Errorf("no mount shows the control group %q", path))
+			h.err = errors.Join(h.err, fmt.Errorf("no mount shows the control group %q", p))
 			continue
 		}
 		v, err := value(controlFiles{dir, unified})
@@ -94,7 +93,7 @@ func (f *facts) givenDir(controller string, unified bool) (string, bool) {
 }
 
 // gatherMounts reads the mount table and what can be seen through the root.
-func (f *facts) gatherMounts(p *process) error {
+func (f *facts) gatherMounts(p *process) {
 	f.mounts = read(p, "mountinfo", maxMounts, ParseMounts)
 	f.protected = f.places()
 	f.otherDevs = f.devsElsewhere()
@@ -103,14 +102,12 @@ func (f *facts) gatherMounts(p *process) error {
 	root, err := openRoot(p)
 	if err != nil {
 		f.tree.err, f.proc.err = err, err
-		f.shown = map[string]source{}
-		return nil
+		return
 	}
 	defer root.close()
 	f.tree = root.walk(f.mounts.v)
 	f.proc = root.proc()
-	f.shown, err = f.sources(root)
-	return err
+	f.shown = f.sources(root)
 }
 
 // places resolves the protected paths in the host's own mount table.
@@ -119,8 +116,8 @@ func (f *facts) places() fact[[]place] {
 		return fact[[]place]{err: f.hostMounts.err}
 	}
 	var all []place
-	for _, path := range f.ex.Spec.Protect {
-		list, err := f.hostMounts.v.places(path)
+	for _, p := range f.ex.Spec.Protect {
+		list, err := f.hostMounts.v.places(p)
 		if err != nil {
 			return fact[[]place]{err: err}
 		}
@@ -129,21 +126,27 @@ func (f *facts) places() fact[[]place] {
 	return fact[[]place]{v: all}
 }
 
-// devsElsewhere gives the file systems that the thread with the sources has
-// mounted. One of them that is writable inside would be shared with others.
+// devsElsewhere gives the file systems that our other mount namespaces show.
+// One of them that is writable inside would be shared with others.
 func (f *facts) devsElsewhere() fact[map[device]bool] {
-	if f.ex.Thread == 0 {
-		return fact[map[device]bool]{}
+	devs := map[device]bool{}
+	for _, space := range f.spaces.v {
+		if space.id == f.hostNS["mnt"].v {
+			continue // read already
+		}
+		text, err := readText(path.Dir(space.root)+"/mountinfo", maxMounts)
+		if err != nil {
+			return fact[map[device]bool]{err: err}
+		}
+		mounts, err := ParseMounts(text)
+		if err != nil {
+			return fact[map[device]bool]{err: err}
+		}
+		for _, m := range mounts {
+			devs[deviceOf(m)] = true
+		}
 	}
-	text, err := readText(threadDir(f.ex.Thread)+"/mountinfo", maxMounts)
-	if err != nil {
-		return fact[map[device]bool]{err: err}
-	}
-	var mounts []*mountinfo.Info
-	if mounts, err = ParseMounts(text); err != nil {
-		return fact[map[device]bool]{err: err}
-	}
-	return fact[map[device]bool]{v: newTable(mounts).devs}
+	return fact[map[device]bool]{devs, f.spaces.err}
 }
 
 func threadDir(tid int) string {

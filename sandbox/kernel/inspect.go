@@ -56,7 +56,7 @@ var checks = map[sandbox.WallName]func(*facts) verdict{
 	sandbox.WallCapabilities:        (*facts).capabilities,
 	sandbox.WallNoNewPrivileges:     (*facts).noNewPrivileges,
 	sandbox.WallSeccomp:             (*facts).seccomp,
-	sandbox.WallMountNamespace:      ownNamespace("mnt"),
+	sandbox.WallMountNamespace:      (*facts).mountNamespace,
 	sandbox.WallRootFilesystem:      (*facts).rootFilesystem,
 	sandbox.WallSnapshotReadOnly:    (*facts).snapshotReadOnly,
 	sandbox.WallWorktreeUnreachable: (*facts).worktreeUnreachable,

@@ -6,13 +6,16 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/aspis-dev/aspis/sandbox"
 	"github.com/aspis-dev/aspis/sandbox/container"
+	"github.com/aspis-dev/aspis/sandbox/kernel"
 	"github.com/aspis-dev/aspis/sandbox/process"
+	"github.com/aspis-dev/aspis/sandbox/seccomp"
 )
 
 // bench is what every test here needs: a runtime, a program to run, and a
@@ -118,6 +121,11 @@ func TestMutants(t *testing.T) {
 				t.Fatal(err)
 			}
 			mode, missing := ev.Mode()
+			if row.Name == sandbox.WallSessionKeyring && mode == sandbox.ModeIsolated {
+				// Two things keep keys away: a keyring of its own, which the
+				// kernel does not show, and the filter, which it does.
+				t.Skip("SKIPPED: this runtime leaves the filter that refuses the keyring calls; see TestOtherExpectations")
+			}
 			if mode >= row.Needed {
 				t.Errorf("mode %v without it", mode)
 			}
@@ -131,6 +139,116 @@ func TestMutants(t *testing.T) {
 				t.Logf("%s: %s", w.Name, w.Seen)
 			}
 		})
+	}
+}
+
+// TestOtherExpectations holds one real process against expectations that it
+// does not meet, each of which must bring its wall down and no other.
+func TestOtherExpectations(t *testing.T) {
+	b := newBench(t)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	p, err := b.runtime.Start(ctx, b.spec())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := p.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	}()
+	lax, err := seccomp.Compile(seccomp.Profile{Allow: []string{"keyctl"}}, runtime.GOARCH)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := t.TempDir()
+	for name, c := range map[string]struct {
+		change func(*kernel.Expect)
+		walls  []sandbox.WallName
+	}{
+		"as it is":            {func(*kernel.Expect) {}, nil},
+		"laxer filter":        {func(ex *kernel.Expect) { ex.Filter = lax }, []sandbox.WallName{sandbox.WallSeccomp, sandbox.WallSessionKeyring}},
+		"no filter":           {func(ex *kernel.Expect) { ex.Filter = nil }, []sandbox.WallName{sandbox.WallSeccomp, sandbox.WallSessionKeyring}},
+		"other snapshot":      {func(ex *kernel.Expect) { ex.Spec.Mounts[0].Source = other }, []sandbox.WallName{sandbox.WallSnapshotReadOnly}},
+		"other artifact":      {func(ex *kernel.Expect) { ex.Spec.Artifact = other }, []sandbox.WallName{sandbox.WallRootFilesystem}},
+		"snapshot elsewhere":  {func(ex *kernel.Expect) { ex.Spec.Mounts[0].Target = "/workspace/other" }, []sandbox.WallName{sandbox.WallRootFilesystem, sandbox.WallSnapshotReadOnly, sandbox.WallUnixSockets}},
+		"protected parent":    {func(ex *kernel.Expect) { ex.Spec.Protect = []string{filepath.Dir(b.snapshot)} }, nil},
+		"protected itself":    {func(ex *kernel.Expect) { ex.Spec.Protect = []string{b.snapshot} }, []sandbox.WallName{sandbox.WallWorktreeUnreachable}},
+		"protected below":     {func(ex *kernel.Expect) { ex.Spec.Protect = []string{"/usr/lib"} }, []sandbox.WallName{sandbox.WallWorktreeUnreachable}},
+		"nothing protected":   {func(ex *kernel.Expect) { ex.Spec.Protect = nil }, []sandbox.WallName{sandbox.WallWorktreeUnreachable}},
+		"nothing that exists": {func(ex *kernel.Expect) { ex.Spec.Protect = []string{"/no/such"} }, []sandbox.WallName{sandbox.WallWorktreeUnreachable}},
+		"no system":           {func(ex *kernel.Expect) { ex.Spec.System = false }, []sandbox.WallName{sandbox.WallRootFilesystem, sandbox.WallUnixSockets}},
+		"other pipes":         {func(ex *kernel.Expect) { ex.Pipes = make([]kernel.PipeID, 3) }, []sandbox.WallName{sandbox.WallFileDescriptors}},
+		"other environment":   {func(ex *kernel.Expect) { ex.Spec.Env = []string{"PATH=/bin"} }, []sandbox.WallName{sandbox.WallEnvironment}},
+		"less memory":         {func(ex *kernel.Expect) { ex.Spec.Limits.MemoryBytes-- }, []sandbox.WallName{sandbox.WallMemoryLimit}},
+		"fewer processes":     {func(ex *kernel.Expect) { ex.Spec.Limits.Pids-- }, []sandbox.WallName{sandbox.WallPidsLimit}},
+		"fewer files":         {func(ex *kernel.Expect) { ex.Spec.Limits.OpenFiles-- }, []sandbox.WallName{sandbox.WallOpenFilesLimit}},
+		"smaller /tmp":        {func(ex *kernel.Expect) { ex.Spec.Limits.TmpBytes = 1 << 20 }, []sandbox.WallName{sandbox.WallRootFilesystem}},
+		"less processor":      {func(ex *kernel.Expect) { ex.Spec.Limits.CPUPercent-- }, []sandbox.WallName{sandbox.WallCPULimit}},
+		"no watchdog":         {func(ex *kernel.Expect) { ex.Watchdog = false }, []sandbox.WallName{sandbox.WallClockLimit}},
+		"no limits": {func(ex *kernel.Expect) { ex.Spec.Limits = sandbox.Limits{} }, []sandbox.WallName{
+			sandbox.WallMemoryLimit, sandbox.WallPidsLimit, sandbox.WallOpenFilesLimit, sandbox.WallCPULimit, sandbox.WallClockLimit}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ex := b.expect(t)
+			c.change(&ex)
+			ev, err := kernel.Inspect(p.Pid(), ex)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []sandbox.WallName
+			_, missing := ev.Mode()
+			for _, w := range missing {
+				got = append(got, w.Name)
+				t.Logf("%s: %s", w.Name, w.Seen)
+			}
+			if !slices.Equal(got, c.walls) {
+				t.Errorf("missing %v, want %v", got, c.walls)
+			}
+		})
+	}
+}
+
+// expect is what the runtime would hold a process of b.spec against.
+func (b bench) expect(tb testing.TB) kernel.Expect {
+	tb.Helper()
+	filter, err := seccomp.Compile(seccomp.Default(), runtime.GOARCH)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	spec := b.spec()
+	return kernel.Expect{Spec: spec, Watchdog: true, Watched: spec.Limits, Filter: filter}
+}
+
+func TestInspectNobody(t *testing.T) {
+	cmd := exec.Command("true")
+	if err := cmd.Run(); err != nil {
+		t.Fatal(err)
+	}
+	if ev, err := kernel.Inspect(cmd.Process.Pid, kernel.Expect{}); err == nil {
+		t.Errorf("evidence of a process that has ended: %v", ev)
+	}
+}
+
+func BenchmarkInspect(b *testing.B) {
+	bench := newBench(b)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	p, err := bench.runtime.Start(ctx, bench.spec())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = p.Close(ctx) }()
+	ex := bench.expect(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		ev, err := kernel.Inspect(p.Pid(), ex)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if mode, missing := ev.Mode(); mode != sandbox.ModeIsolated {
+			b.Fatal(missing)
+		}
 	}
 }
 
@@ -154,4 +272,3 @@ func TestPlainProcessIsGated(t *testing.T) {
 		}
 	}
 }
-

@@ -69,63 +69,77 @@ type source struct {
 }
 
 // sources looks at each target of the Spec.
-func (f *facts) sources(root *rootDir) (map[string]source, error) {
+func (f *facts) sources(root *rootDir) map[string]source {
 	shown := map[string]source{}
-	lookup := func(target, from string, hosts []string) {
+	lookup := func(target, from string) {
 		id, err := root.id(target)
-		s := source{inside: id, err: err}
-		for _, prefix := range hosts {
+		s := source{inside: id, err: errors.Join(err, f.spaces.err)}
+		for _, space := range f.spaces.v {
 			var st unix.Stat_t
-			if s.err == nil && unix.Stat(prefix+from, &st) == nil && (fileID{uint64(st.Dev), st.Ino}) == id {
+			if s.err == nil && unix.Stat(space.root+from, &st) == nil && (fileID{uint64(st.Dev), st.Ino}) == id {
 				s.match = true
 				break
 			}
 		}
 		shown[target] = s
 	}
-	spaces, err := f.spaces()
-	if err != nil {
-		return nil, err
-	}
 	if f.ex.Spec.Artifact != "" {
-		lookup(artifactTarget, f.ex.Spec.Artifact, spaces)
+		lookup(artifactTarget, f.ex.Spec.Artifact)
 	}
 	for _, m := range f.ex.Spec.Mounts {
-		lookup(m.Target, m.Source, spaces)
+		lookup(m.Target, m.Source)
 	}
 	for _, m := range f.mounts.v {
 		if f.ex.Spec.System && isSystem(m.Mountpoint) {
-			lookup(m.Mountpoint, m.Mountpoint, spaces)
+			lookup(m.Mountpoint, m.Mountpoint)
 		}
 	}
-	return shown, nil
+	return shown
 }
 
-// spaces gives the roots under which sources can be seen: those of this
-// process's threads, once for each mount namespace.
-func (f *facts) spaces() ([]string, error) {
+// mountSpace is a mount namespace of this process's.
+type mountSpace struct {
+	id   fileID
+	root string // a path that leads to its root directory
+}
+
+// mountSpaces gives the namespaces in which sources can be seen: the given
+// thread's, or else every thread's.
+func (f *facts) mountSpaces() fact[[]mountSpace] {
 	if f.ex.Thread != 0 {
-		return []string{threadDir(f.ex.Thread) + "/root"}, nil
+		s, err := spaceOf(f.ex.Thread)
+		return fact[[]mountSpace]{[]mountSpace{s}, err}
 	}
 	tasks, err := os.ReadDir("/proc/self/task")
 	if err != nil {
-		return nil, fmt.Errorf("list own threads: %w", err)
+		return fact[[]mountSpace]{err: fmt.Errorf("list own threads: %w", err)}
 	}
-	list := []string{""}
-	seen := map[fileID]bool{f.hostNS["mnt"].v: true}
+	var list []mountSpace
+	seen := map[fileID]bool{}
 	for _, t := range tasks {
 		tid, err := strconv.Atoi(t.Name())
 		if err != nil {
 			continue
 		}
-		id, err := idAt(unix.AT_FDCWD, threadDir(tid)+"/ns/mnt")
-		if err != nil || seen[id] {
-			continue // ended meanwhile, or the same
+		s, err := spaceOf(tid)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // ended meanwhile
 		}
-		seen[id] = true
-		list = append(list, threadDir(tid)+"/root")
+		if err != nil {
+			return fact[[]mountSpace]{err: err}
+		}
+		if !seen[s.id] {
+			seen[s.id] = true
+			list = append(list, s)
+		}
 	}
-	return list, nil
+	return fact[[]mountSpace]{v: list}
+}
+
+func spaceOf(tid int) (mountSpace, error) {
+	dir := threadDir(tid)
+	id, err := idAt(unix.AT_FDCWD, dir+"/ns/mnt")
+	return mountSpace{id, dir + "/root"}, err
 }
 
 // tree is what was found by walking the parts of the root that are private to

@@ -135,6 +135,19 @@ func (f *facts) tables() error {
 // an image.
 var rootTypes = map[string]bool{"tmpfs": true, "overlay": true, "erofs": true, "squashfs": true}
 
+// mountNamespace is the host's in none of its threads.
+func (f *facts) mountNamespace() verdict {
+	if f.spaces.err != nil {
+		return unknown(f.spaces.err)
+	}
+	for _, space := range f.spaces.v {
+		if f.ns["mnt"].v == space.id {
+			return falls("it is in a namespace of the host's threads, mnt:[%d]", space.id.ino)
+		}
+	}
+	return ownNamespace("mnt")(f)
+}
+
 func (f *facts) rootFilesystem() verdict {
 	if err := f.tables(); err != nil {
 		return unknown(err)
@@ -284,7 +297,7 @@ func (f *facts) snapshotReadOnly() verdict {
 }
 
 func (f *facts) worktreeUnreachable() verdict {
-	if v := ownNamespace("mnt")(f); !v.standing {
+	if v := f.mountNamespace(); !v.standing {
 		return v
 	}
 	if err := f.tables(); err != nil {
@@ -353,7 +366,7 @@ func (f *facts) foreignProc() string {
 }
 
 func (f *facts) hostPathsUnwritable() verdict {
-	if v := ownNamespace("mnt")(f); !v.standing {
+	if v := f.mountNamespace(); !v.standing {
 		return v
 	}
 	if err := f.tables(); err != nil {
