@@ -164,3 +164,12 @@ func decodeMessage[T any](raw []byte, lim Limits, rules func(*T) error) (*T, err
 	}
 	return v, nil
 }
+
+// DecodeRequired is Decode that also asks for every member that v's type does
+// not mark omitzero, at every depth. v is a pointer.
+func DecodeRequired(raw []byte, v any, lim Limits) error {
+	if err := Decode(raw, v, lim); err != nil {
+		return err
+	}
+	return requireMembers(raw, reflect.TypeOf(v).Elem())
+}

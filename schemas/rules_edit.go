@@ -1,7 +1,10 @@
 package schemas
 
 import (
+	"encoding/base64"
+	"errors"
 	"fmt"
+	"unicode/utf8"
 )
 
 // DecodeChangeSet reads a ChangeSet.
@@ -245,4 +248,36 @@ func DecodeApplyParams(raw []byte, lim Limits) (*ApplyParams, error) {
 		}
 		return c.result()
 	})
+}
+
+// DecodePutBlobParams reads a workspace/putBlob callback.
+func DecodePutBlobParams(raw []byte, lim Limits) (*PutBlobParams, error) {
+	return decodeMessage(raw, lim, func(p *PutBlobParams) error {
+		c := &checker{}
+		atLeastOne(c, "/blobs", p.Blobs)
+		for i, b := range p.Blobs {
+			if _, err := b.Content(); err != nil {
+				c.fail(fmt.Sprintf("/blobs/%d", i), "%v", err)
+			}
+		}
+		return c.result()
+	})
+}
+
+// Content decodes the bytes of a blob.
+func (b NewBlob) Content() ([]byte, error) {
+	switch b.Encoding {
+	case "utf-8":
+		if !utf8.ValidString(b.Bytes) {
+			return nil, errors.New("the bytes are not UTF-8; use base64")
+		}
+		return []byte(b.Bytes), nil
+	case "base64":
+		out, err := base64.StdEncoding.DecodeString(b.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("the bytes are not base64: %w", err)
+		}
+		return out, nil
+	}
+	return nil, fmt.Errorf("the encoding is %.20q; use utf-8 or base64", b.Encoding)
 }

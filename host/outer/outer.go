@@ -5,11 +5,9 @@ package outer
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
-	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -25,7 +23,6 @@ const MethodPutBlob = "aspis/putBlob"
 const (
 	maxLine     = 64 << 20 // bytes of one message from a harness
 	maxRequests = 64       // requests worked on at the same time
-	maxBlob     = 32 << 20 // bytes of one blob handed over in a message
 )
 
 // Host is what the outer seam needs of a host.
@@ -118,45 +115,23 @@ func invalid(err error) *schemas.Error {
 }
 
 func (s *server) putBlob(ctx context.Context, raw jsontext.Value) (any, error) {
-	var p schemas.PutBlobParams
-	if err := schemas.Decode(raw, &p, schemas.Limits{MaxBytes: maxLine}); err != nil {
+	p, err := schemas.DecodePutBlobParams(raw, schemas.Limits{MaxBytes: maxLine})
+	if err != nil {
 		return nil, invalid(err)
 	}
 	res := schemas.PutBlobResult{IDs: make([]schemas.BlobRef, 0, len(p.Blobs))}
-	for i, b := range p.Blobs {
-		bytes, err := decodeBlob(b)
+	for _, b := range p.Blobs {
+		content, err := b.Content()
 		if err != nil {
-			return nil, invalid(fmt.Errorf("/blobs/%d: %w", i, err))
+			return nil, invalid(err)
 		}
-		ref, err := s.host.PutBlob(ctx, bytes)
+		ref, err := s.host.PutBlob(ctx, content)
 		if err != nil {
 			return answer[schemas.PutBlobResult](nil, err)
 		}
 		res.IDs = append(res.IDs, ref)
 	}
 	return res, nil
-}
-
-func decodeBlob(b schemas.NewBlob) ([]byte, error) {
-	var out []byte
-	switch b.Encoding {
-	case "utf-8":
-		if !utf8.ValidString(b.Bytes) {
-			return nil, errors.New("the bytes are not UTF-8; use base64")
-		}
-		out = []byte(b.Bytes)
-	case "base64":
-		var err error
-		if out, err = base64.StdEncoding.DecodeString(b.Bytes); err != nil {
-			return nil, fmt.Errorf("the bytes are not base64: %w", err)
-		}
-	default:
-		return nil, fmt.Errorf("the encoding is %.20q; use utf-8 or base64", b.Encoding)
-	}
-	if len(out) > maxBlob {
-		return nil, fmt.Errorf("the blob has %d bytes, over the limit of %d; use `aspis blob put` for a large one", len(out), maxBlob)
-	}
-	return out, nil
 }
 
 // Notification ignores what a harness tells; cancellation is handled below.

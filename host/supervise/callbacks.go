@@ -26,6 +26,8 @@ type request struct {
 	bytes         int64
 	notifications int64
 	served        map[schemas.BlobRef]bool
+	put           Putter // nil where nothing may be put
+	offered       map[schemas.BlobRef]bool
 	over          *Failure
 }
 
@@ -33,10 +35,7 @@ type request struct {
 func (c *callbacks) Request(ctx context.Context, method string, params jsontext.Value) (any, error) {
 	s := (*Session)(c)
 	switch method {
-	case schemas.MethodListTree, schemas.MethodReadBlob:
-	case schemas.MethodPutBlob:
-		// No session here holds an edit grant, and nothing else may put a blob.
-		return nil, scopeDenied("workspace/putBlob needs an edit grant")
+	case schemas.MethodListTree, schemas.MethodReadBlob, schemas.MethodPutBlob:
 	default:
 		s.mu.Lock()
 		if len(s.unasked) < 64 {
@@ -50,8 +49,11 @@ func (c *callbacks) Request(ctx context.Context, method string, params jsontext.
 	if err != nil {
 		return nil, err
 	}
-	if method == schemas.MethodListTree {
+	switch method {
+	case schemas.MethodListTree:
 		return s.listTree(ctx, r, params)
+	case schemas.MethodPutBlob:
+		return s.putBlob(ctx, r, params)
 	}
 	return s.readBlob(ctx, r, params)
 }

@@ -42,19 +42,11 @@ type CheckResult struct {
 // while the budget lasts (host-obligations §5).
 func (s *Session) Check(ctx context.Context, q CheckRequest) CheckResult {
 	started := time.Now()
-	select {
-	case s.turn <- struct{}{}:
-		defer func() { <-s.turn }()
-	case <-ctx.Done():
-		return CheckResult{Failure: s.callFailure(ctx, schemas.MethodCheckEvaluate, context.Cause(ctx)), Elapsed: time.Since(started)}
-	}
-	if !s.Offers(schemas.Check) {
-		return CheckResult{Failure: &Failure{Reason: schemas.ReasonUnsupported, Class: schemas.FailContract, State: s.State(),
-			Detail: "it does not offer the check capability"}}
-	}
-	if f := s.MoveBaseline(ctx, q.Params.ChangeSet.Baseline); f != nil {
+	done, f := s.enter(ctx, schemas.MethodCheckEvaluate, schemas.Check, q.Params.ChangeSet.Baseline)
+	if f != nil {
 		return CheckResult{Failure: f, Elapsed: time.Since(started)}
 	}
+	defer done()
 	res := s.checkOnce(ctx, q)
 	if res.Failure != nil && res.Failure.Reason == schemas.ReasonStale && ctx.Err() == nil && s.Alive() {
 		first := res
@@ -64,15 +56,12 @@ func (s *Session) Check(ctx context.Context, q CheckRequest) CheckResult {
 		res.Bytes += first.Bytes
 	}
 	res.Elapsed = time.Since(started)
-	if res.Failure != nil && res.Failure.Fatal {
-		s.setState(res.Failure.State)
-		s.Abort(ctx)
-	}
+	s.retire(ctx, res.Failure)
 	return res
 }
 
 func (s *Session) checkOnce(ctx context.Context, q CheckRequest) CheckResult {
-	r := s.begin(q.Content)
+	r := s.begin(q.Content, nil)
 	method := schemas.MethodCheckEvaluate
 	if info := s.Info(); info.Capabilities.Check == nil && info.Capabilities.Judge != nil {
 		method = schemas.MethodJudgeEvaluate
@@ -87,14 +76,6 @@ func (s *Session) checkOnce(ctx context.Context, q CheckRequest) CheckResult {
 		res.Assessment, res.Failure = s.judge(ctx, raw, q, r, res.Served)
 	}
 	return res
-}
-
-func (s *Session) begin(c Content) *request {
-	r := &request{content: c, served: map[schemas.BlobRef]bool{}}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.active = r
-	return r
 }
 
 // end closes a request; what a late callback would still count or be served
