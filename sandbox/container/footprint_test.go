@@ -84,13 +84,3 @@ func compare(t *testing.T, before, after map[string][]string) {
 		t.Errorf("left behind (-before +after):\n%s", d)
 	}
 }
-
-func TestNothingIsLeft(t *testing.T) {
-	rt := newRuntime(t)
-	run(t, rt, probeSpec())
-	before := footprint(t, rt)
-	for range 20 {
-		run(t, rt, probeSpec("see"))
-	}
-	compare(t, before, footprint(t, rt))
-}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -67,6 +68,46 @@ func TestHostKilled(t *testing.T) {
 			compare(t, before, footprint(t, rt))
 		})
 	}
+}
+
+// TestHostKilledAnywhere kills hosts at random moments of a start. Whatever a
+// sandbox consists of is in its control groups, so that these being gone means
+// that all of it is.
+func TestHostKilledAnywhere(t *testing.T) {
+	rt := newRuntime(t)
+	run(t, rt, probeSpec())
+	before := footprint(t, rt)
+	ctx := testContext(t)
+	for range soak(20) {
+		cmd := exec.CommandContext(ctx, "/proc/self/exe")
+		cmd.Env = []string{helperEnv + "=sleep", stateEnv + "=" + rt.opt.StateDir, artifactEnv + "=" + artifact}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(rand.N(40 * time.Millisecond))
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait() // killed, as asked
+		if left, err := CollectLeftovers(ctx, rt.opt.StateDir); err != nil {
+			t.Errorf("%+v, %v", left, err)
+		}
+	}
+	// Directories that were made and not yet written to are left for a while.
+	old := time.Now().Add(-time.Hour)
+	fresh, err := filepath.Glob(filepath.Join(rt.opt.StateDir, runDir, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range fresh {
+		if err := os.Chtimes(dir, old, old); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left, err := CollectLeftovers(ctx, rt.opt.StateDir); err != nil || left.Running != 0 {
+		t.Errorf("%+v, %v", left, err)
+	}
+	compare(t, before, footprint(t, rt))
 }
 
 func TestCollectUnfinished(t *testing.T) {

@@ -70,7 +70,7 @@ func probeSpec(args ...string) sandbox.Spec {
 }
 
 func testContext(tb testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	tb.Cleanup(cancel)
 	return ctx
 }
