@@ -41,7 +41,7 @@ func Cached(dir string, p Profile) (bpf []byte, digest string, err error) {
 		return nil, digest, fmt.Errorf("compile system call filter: %w", err)
 	}
 	if err := os.MkdirAll(dir, 0o700); err == nil {
-		_ = renameio.WriteFile(name, encode(bpf), 0o600)
+		_ = renameio.WriteFile(name, encode(bpf), 0o600, renameio.WithStaticPermissions(0o600))
 	}
 	return bpf, digest, nil
 }
