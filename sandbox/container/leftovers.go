@@ -97,10 +97,10 @@ func collect(ctx context.Context, dir, boot string) (gone bool, err error) {
 // the one that was written down.
 func killProgram(ctx context.Context, file string) error {
 	var program processID
-	if err := readJSON(file, &program); errors.Is(err, os.ErrNotExist) {
-		return nil // killed before it had one
-	} else if err != nil {
-		return err
+	if readJSON(file, &program) != nil {
+		// The host was killed before it had one, or while writing it down. So
+		// it was not released and could not outlive the host.
+		return nil
 	}
 	// Opened first and compared then: the file cannot become another process.
 	fd, err := unix.PidfdOpen(program.Pid, 0)
