@@ -40,10 +40,25 @@ func Cached(dir string, p Profile) (bpf []byte, digest string, err error) {
 	if bpf, err = Compile(p, runtime.GOARCH); err != nil {
 		return nil, digest, fmt.Errorf("compile system call filter: %w", err)
 	}
-	if err := os.MkdirAll(dir, 0o700); err == nil {
-		_ = renameio.WriteFile(name, encode(bpf), 0o600, renameio.WithStaticPermissions(0o600))
-	}
+	_ = writeCached(name, bpf) // see above
 	return bpf, digest, nil
+}
+
+func writeCached(name string, bpf []byte) error {
+	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+		return err
+	}
+	// Not renameio.WriteFile, which keeps the permissions of a file that is
+	// being replaced because of them.
+	f, err := renameio.NewPendingFile(name, renameio.WithStaticPermissions(0o600))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Cleanup() }()
+	if _, err := f.Write(encode(bpf)); err != nil {
+		return err
+	}
+	return f.CloseAtomicallyReplace()
 }
 
 func encode(bpf []byte) []byte {
