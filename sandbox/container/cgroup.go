@@ -3,7 +3,6 @@ package container
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"maps"
@@ -65,22 +64,23 @@ func readHierarchy() (hierarchy, error) {
 		maps.DeleteFunc(h.home, func(c, _ string) bool { return !slices.Contains(controllers, c) })
 		return h, nil
 	}
-	h.home = map[string]string{"": h.home[""]}
-	if h.home[""] == "" || h.tryJoin() != nil {
-		h.home = nil
-	}
+	maps.DeleteFunc(h.home, func(c, _ string) bool { return c != "" })
 	return h, nil
 }
 
-// tryEnter leaves only the version 1 controllers where the calling thread can
-// make a group, go into it and come back: a machine may allow the first and
-// not the second. It must run on the thread that starts sandboxes.
-func (h hierarchy) tryEnter() error {
+// try leaves only those controllers that can really be used, which cannot be
+// told without trying: a machine may let a group be made and not be entered.
+// All groups that it makes have the given name. It must run on the thread that
+// starts sandboxes.
+func (h hierarchy) try(name string) error {
 	if h.unified {
+		if h.home[""] == "" || h.tryJoin(name) != nil {
+			delete(h.home, "")
+		}
 		return nil
 	}
 	for c, home := range h.home {
-		g := &group{h: h, dirs: map[string]string{c: filepath.Join(home, idPrefix+"try-"+rand.Text())}}
+		g := &group{h: h, dirs: map[string]string{c: filepath.Join(home, name)}}
 		if err := os.Mkdir(g.dirs[c], 0o755); err != nil {
 			if !unusable(err) {
 				return fmt.Errorf("try control group: %w", err)
@@ -145,7 +145,7 @@ type group struct {
 func newGroup(h hierarchy, name string, lim sandbox.Limits, without map[sandbox.WallName]bool) (*group, error) {
 	g := &group{h: h, dirs: map[string]string{}, holds: map[string]bool{}}
 	if h.unified {
-		if h.home == nil {
+		if h.home[""] == "" {
 			return g, nil
 		}
 		return g, g.makeUnified(name, lim, without)
@@ -257,7 +257,7 @@ func (g *group) oomKills() int64 {
 func (h hierarchy) plan(name string) []string {
 	var dirs []string
 	if h.unified {
-		if h.home == nil {
+		if h.home[""] == "" {
 			return nil
 		}
 		for parent := range ancestors(h.home[""]) {

@@ -2,7 +2,6 @@ package container
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"iter"
@@ -46,8 +45,7 @@ func ancestors(home string) iter.Seq[string] {
 
 // tryJoin finds out whether a child can be put into a group that we make. It
 // can be made but not joined where the nearest group above both is not ours.
-func (h hierarchy) tryJoin() (err error) {
-	name := idPrefix + "try-" + rand.Text()
+func (h hierarchy) tryJoin(name string) (err error) {
 	g := &group{h: h, dirs: map[string]string{}, holds: map[string]bool{}}
 	if err := g.makeUnified(name, sandbox.Limits{}, nil); err != nil {
 		return err

@@ -3,12 +3,12 @@ package container
 import (
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -28,6 +28,8 @@ const closeTimeout = 10 * time.Second
 // idPrefix begins the name of every sandbox, and so of every directory and
 // control group made for one.
 const idPrefix = "aspis-"
+
+func newID() string { return idPrefix + strings.ToLower(rand.Text()) }
 
 // process is one sandbox, from the first directory made for it to the last
 // one removed.
@@ -59,22 +61,14 @@ type process struct {
 // newProcess makes everything that must be there before the start: the
 // record first, so that nothing can be made that a later host would not find.
 func (r *Runtime) newProcess(spec sandbox.Spec, without map[sandbox.WallName]bool) (_ *process, err error) {
-	var random [6]byte
-	_, _ = rand.Read(random[:]) // never fails, by its documentation
-	id := idPrefix + hex.EncodeToString(random[:])
+	id := newID()
 	p := &process{
 		id: id, spec: spec, without: without, space: r.opt.Space,
 		libDir: filepath.Join(r.opt.Space.Dir(), "state"),
-		runDir: filepath.Join(r.opt.StateDir, runDir, id),
 		done:   make(chan struct{}),
 	}
 	p.root = &root{dir: filepath.Join(r.opt.Space.Dir(), "root", id), spec: &p.spec, without: without, owner: r.ids.owner}
-	rec, err := ownRecord()
-	if err != nil {
-		return nil, err
-	}
-	rec.Groups = r.groups.plan(id)
-	if err := writeRecord(p.runDir, rec); err != nil {
+	if p.runDir, err = r.record(id); err != nil {
 		return nil, err
 	}
 	defer func() {

@@ -77,7 +77,7 @@ func New(opt Options) (*Runtime, error) {
 	if r.groups, err = readHierarchy(); err != nil {
 		return nil, err
 	}
-	if err := opt.Space.Do(r.groups.tryEnter); err != nil {
+	if err := r.tryGroups(); err != nil {
 		return nil, err
 	}
 	r.noUsers = probeUserNS()
@@ -98,6 +98,31 @@ func New(opt Options) (*Runtime, error) {
 		return nil, err
 	}
 	return r, nil
+}
+
+// tryGroups finds the control groups that can be used, and leaves a record
+// while it does, as for a sandbox.
+func (r *Runtime) tryGroups() error {
+	id := newID()
+	dir, err := r.record(id)
+	if err != nil {
+		return err
+	}
+	if err := r.opt.Space.Do(func() error { return r.groups.try(id) }); err != nil {
+		return err // the record stays, for what could not be removed
+	}
+	return os.RemoveAll(dir)
+}
+
+// record writes down what will be made for a sandbox.
+func (r *Runtime) record(id string) (dir string, err error) {
+	rec, err := ownRecord()
+	if err != nil {
+		return "", err
+	}
+	rec.Groups = r.groups.plan(id)
+	dir = filepath.Join(r.opt.StateDir, runDir, id)
+	return dir, writeRecord(dir, rec)
 }
 
 // Name identifies the runtime in evidence.
