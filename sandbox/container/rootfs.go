@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -127,10 +128,27 @@ func (r *root) artifact() error {
 	if r.spec.Artifact == "" {
 		return nil
 	}
+	if err := r.readable(r.spec.Artifact); err != nil {
+		return err
+	}
 	if err := r.mkdir("/provider"); err != nil {
 		return err
 	}
 	return bindReadOnly(r.spec.Artifact, r.in("/provider"))
+}
+
+// readable finds the mistake that is made most often with artifacts: the
+// sandbox's user owns nothing, so that what it is shown must be for everybody.
+func (r *root) readable(dir string) error {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || int(st.Uid) == r.owner || info.Mode().Perm()&0o005 == 0o005 {
+		return nil
+	}
+	return fmt.Errorf("%s has mode %v, and the sandbox runs under ids of its own: give everybody access with chmod -R o+rX", dir, info.Mode().Perm())
 }
 
 func (r *root) mounts() error {

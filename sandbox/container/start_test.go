@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -141,6 +142,10 @@ func TestStartFails(t *testing.T) {
 	rt := newRuntime(t)
 	run(t, rt, probeSpec()) // opens what the process keeps once and for all
 	before := footprint(t, rt)
+	private := filepath.Join(t.TempDir(), "private")
+	if err := os.Mkdir(private, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	for name, change := range map[string]func(*sandbox.Spec){
 		"no such program": func(s *sandbox.Spec) { s.Path = "/provider/absent" },
 		"no such source": func(s *sandbox.Spec) {
