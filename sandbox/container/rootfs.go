@@ -148,7 +148,7 @@ func (r *root) readable(dir string) error {
 	if !ok || int(st.Uid) == r.owner || info.Mode().Perm()&0o005 == 0o005 {
 		return nil
 	}
-	return fmt.Errorf("%s has mode %v, and the sandbox runs under ids of its own: give everybody access with chmod -R o+rX", dir, info.Mode().Perm())
+	return fmt.Errorf("%q has mode %v, and the sandbox runs under ids of its own: give everybody access with chmod -R o+rX", dir, info.Mode().Perm())
 }
 
 func (r *root) mounts() error {

@@ -171,7 +171,12 @@ func (r *Runtime) Start(ctx context.Context, spec sandbox.Spec) (_ sandbox.Proce
 		defer close(killed)
 		_ = p.killAll() // shows in what launch gives
 	})
-	err = r.opt.Space.Do(func() error { return p.launch(r) })
+	err = r.opt.Space.Do(func() error {
+		if ctx.Err() != nil { // while it waited for its turn
+			return context.Cause(ctx)
+		}
+		return p.launch(r)
+	})
 	if !stop() {
 		<-killed
 	}

@@ -151,9 +151,10 @@ func TestStartFails(t *testing.T) {
 		"no such source": func(s *sandbox.Spec) {
 			s.Mounts = []sandbox.Mount{{Source: "/no/such", Target: "/workspace/candidate"}}
 		},
-		"bad target":   func(s *sandbox.Spec) { s.Mounts = []sandbox.Mount{{Source: "/usr", Target: "/a/../b"}} },
-		"no arguments": func(s *sandbox.Spec) { s.Args = nil },
-		"no directory": func(s *sandbox.Spec) { s.Artifact = "/no/such" },
+		"bad target":       func(s *sandbox.Spec) { s.Mounts = []sandbox.Mount{{Source: "/usr", Target: "/a/../b"}} },
+		"no arguments":     func(s *sandbox.Spec) { s.Args = nil },
+		"private artifact": func(s *sandbox.Spec) { s.Artifact = private },
+		"no directory":     func(s *sandbox.Spec) { s.Artifact = "/no/such" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			spec := probeSpec()
