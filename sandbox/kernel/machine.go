@@ -45,7 +45,7 @@ func Probe(ctx context.Context, stateDir string) []Finding {
 		if m.admin {
 			m.privileged = try(ctx, trialFlags, dir)
 		}
-		err = os.RemoveAll(dir)
+		err = removeTrial(dir)
 	}
 	if err != nil {
 		m.stateErr = errors.Join(m.stateErr, err)
@@ -54,6 +54,16 @@ func Probe(ctx context.Context, stateDir string) []Finding {
 		m.kernel(), m.caller(), m.nesting(), m.userNamespaces(), m.apparmor(), m.idRanges(), m.namespaces(),
 		m.mounts(), m.procMount(), m.overlay(), m.state(), m.seccomp(), m.cgroups(), m.landlock(),
 	}
+}
+
+// removeTrial also removes what a child that was stopped half-way left: the
+// directory inside an overlay's work directory has mode 0.
+func removeTrial(dir string) error {
+	closed, err := filepath.Glob(filepath.Join(dir, "upper-*", "work", "*"))
+	for _, d := range closed {
+		err = errors.Join(err, os.Chmod(d, 0o700))
+	}
+	return errors.Join(err, os.RemoveAll(dir))
 }
 
 type machine struct {

@@ -127,7 +127,9 @@ func tryOverlay(lower, upper string) error {
 		return &os.PathError{Op: "mount overlay", Path: merged, Err: err}
 	}
 	err = os.Remove(filepath.Join(merged, "file"))
-	return errors.Join(err, unix.Unmount(merged, unix.MNT_DETACH))
+	// Removed here and not by the parent: the kernel has made a directory in it
+	// that an ordinary user may not open.
+	return errors.Join(err, unix.Unmount(merged, unix.MNT_DETACH), os.RemoveAll(up))
 }
 
 // tryView mounts two layers read-only, as a snapshot is shown.
