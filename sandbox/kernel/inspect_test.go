@@ -45,12 +45,35 @@ func newBench(tb testing.TB) bench {
 			tb.Fatal(err)
 		}
 	}
-	build := exec.Command("go", "build", "-o", filepath.Join(b.artifact, "idle"), "./testdata/idle")
+	idle, err := os.ReadFile(buildIdle(tb))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(b.artifact, "idle"), idle, 0o755); err != nil {
+		tb.Fatal(err)
+	}
+	return b
+}
+
+// buildIdle gives the program that the sandboxes are for; one that was built
+// before is named by the environment.
+func buildIdle(tb testing.TB) string {
+	tb.Helper()
+	if name := os.Getenv("ASPIS_TEST_IDLE"); name != "" {
+		return name
+	}
+	dir := tb.TempDir()
+	for _, d := range []string{dir, filepath.Dir(dir)} {
+		if err := os.Chmod(d, 0o755); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	build := exec.Command("go", "build", "-o", filepath.Join(dir, "idle"), "./testdata/idle")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		tb.Fatalf("build: %v\n%s", err, out)
 	}
-	return b
+	return filepath.Join(dir, "idle")
 }
 
 func (b bench) spec() sandbox.Spec {
@@ -207,6 +230,45 @@ func TestOtherExpectations(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestUnreadable makes each fact in turn one that could not be read: some wall
+// must fall for it, and none may come to stand.
+func TestUnreadable(t *testing.T) {
+	b := newBench(t)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	p, err := b.runtime.Start(ctx, b.spec())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = p.Close(ctx) }()
+	// Facts that only matter where another one is not there.
+	spare := map[string]bool{"memory": true, "pids": true, "cpu": true, "hostGroups": true, "groups": true, "hostPipes": true}
+	ex := b.expect(t)
+	n := 0
+	err = kernel.Spoil(p.Pid(), ex, func(name string, walls []sandbox.Wall) {
+		mode, missing := sandbox.Evidence{Walls: walls}.Mode()
+		switch {
+		case name == "":
+			if mode != sandbox.ModeIsolated {
+				t.Fatalf("mode %v, missing %v", mode, missing)
+			}
+		case mode == sandbox.ModeIsolated && !spare[name]:
+			t.Errorf("nothing falls without %s", name)
+		default:
+			n++
+			var names []sandbox.WallName
+			for _, w := range missing {
+				names = append(names, w.Name)
+			}
+			t.Logf("%s: %v", name, names)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d facts", n)
 }
 
 // expect is what the runtime would hold a process of b.spec against.

@@ -96,8 +96,15 @@ func (f *facts) userIDs() verdict {
 			note = "; the only id there is, and the caller's" + note
 		}
 	}
-	st := f.status.v[0]
-	return stands("user %d, group %d of the host%s", st.UIDs[1], st.GIDs[1], note)
+	uid, err := outer(f.ownUIDs.v, f.status.v[0].UIDs[1])
+	if err != nil {
+		return unknown(err)
+	}
+	gid, err := outer(f.ownGIDs.v, f.status.v[0].GIDs[1])
+	if err != nil {
+		return unknown(err)
+	}
+	return stands("user %d, group %d of the machine%s", uid, gid, note)
 }
 
 // idCheck tells whether an id, as we see it, is nobody's that owns something.
@@ -199,26 +206,27 @@ func (f *facts) seccomp() verdict {
 	return stands("mode 2, filters %d, threads %d, program of %d instructions", f.status.v[0].Filters, len(f.status.v), len(f.ex.Filter)/8)
 }
 
+// keyCalls are all ways to a kernel key.
+var keyCalls = []string{"add_key", "keyctl", "request_key"}
+
 // sessionKeyring: the kernel does not show another process's keyrings, so
 // what is checked is that none can be used.
 func (f *facts) sessionKeyring() verdict {
-	if v := f.seccomp(); !v.standing && len(f.ex.Filter) == 0 {
-		return falls("keyrings cannot be seen from outside, and no filter refuses their use")
-	}
+	const blind = "keyrings cannot be seen from outside, and "
 	if f.status.err != nil {
 		return unknown(f.status.err)
 	}
 	for _, st := range f.status.v {
-		if st.Seccomp != 2 {
-			return falls("keyrings cannot be seen from outside, and no filter refuses their use")
+		if st.Seccomp != 2 || len(f.ex.Filter) == 0 {
+			return falls(blind + "no known filter refuses their use")
 		}
 	}
-	open, err := seccomp.Open(f.ex.Filter, []string{"add_key", "keyctl", "request_key"})
+	open, err := seccomp.Open(f.ex.Filter, keyCalls)
 	if err != nil {
 		return unknown(err)
 	}
 	if len(open) > 0 {
-		return falls("keyrings cannot be seen from outside, and the filter allows %s", quoteSome(open))
+		return falls(blind+"the filter allows %s", quoteSome(open))
 	}
 	return stands("the filter refuses add_key, keyctl and request_key")
 }

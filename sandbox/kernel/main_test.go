@@ -1,0 +1,85 @@
+package kernel_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/aspis-dev/aspis/sandbox"
+	"github.com/aspis-dev/aspis/sandbox/container"
+	"github.com/aspis-dev/aspis/sandbox/kernel"
+)
+
+// enterEnv makes the test program go on in a user namespace, as the real one
+// does for an ordinary user.
+const enterEnv = "ASPIS_TEST_ENTER"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(enterEnv) != "" {
+		e, err := container.Enter(context.Background())
+		if err != nil || e.WhyNot != "" {
+			fmt.Println("enter:", err, e.WhyNot)
+			os.Exit(1)
+		}
+		if e.Child {
+			os.Exit(e.Code)
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// TestOrdinaryUser takes evidence of a sandbox that an ordinary user built
+// (ISO-ROOTLESS), and of each mutant of it.
+func TestOrdinaryUser(t *testing.T) {
+	out := kernel.AsNobody(t, "TestAsNobody", enterEnv+"=1", "GOCACHE="+t.TempDir(), "ASPIS_TEST_IDLE="+buildIdle(t))
+	t.Log(out)
+	if strings.Contains(out, "SKIP: TestAsNobody") {
+		t.Error("nothing was tested")
+	}
+}
+
+// TestAsNobody is run by TestOrdinaryUser.
+func TestAsNobody(t *testing.T) {
+	if os.Getenv(enterEnv) == "" {
+		t.Skip("SKIPPED: part of TestOrdinaryUser")
+	}
+	b := newBench(t)
+	ev, err := evidence(t, b.runtime, b.spec())
+	if err != nil {
+		t.Fatal(err)
+	}
+	mode, missing := ev.Mode()
+	t.Logf("mode %v\n%s", mode, describe(ev))
+	if mode < sandbox.ModeMediatedWrite {
+		t.Errorf("mode %v, missing %v", mode, missing)
+	}
+	before := map[sandbox.WallName]bool{}
+	for _, w := range missing {
+		before[w.Name] = true
+		switch w.Name {
+		case sandbox.WallMemoryLimit, sandbox.WallPidsLimit, sandbox.WallCPULimit:
+		default:
+			t.Errorf("%s is missing: %s", w.Name, w.Seen)
+		}
+	}
+	for _, row := range sandbox.Table() {
+		switch row.Name {
+		case sandbox.WallUserNamespace, sandbox.WallUserIDs, sandbox.WallSessionKeyring:
+			continue // there is no other way for an ordinary user; see TestMutants
+		}
+		t.Run(string(row.Name), func(t *testing.T) {
+			spec := b.spec()
+			spec.Without = []sandbox.WallName{row.Name}
+			ev, err := evidence(t, b.runtime, spec)
+			if err != nil {
+				t.Logf("cannot be built: %v", err)
+				return
+			}
+			if mode, missing := ev.Mode(); mode >= row.Needed {
+				t.Errorf("mode %v without it, missing %v", mode, missing)
+			}
+		})
+	}
+}
