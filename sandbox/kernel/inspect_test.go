@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/aspis-dev/aspis/sandbox"
 	"github.com/aspis-dev/aspis/sandbox/container"
 	"github.com/aspis-dev/aspis/sandbox/kernel"
@@ -21,6 +23,7 @@ import (
 // bench is what every test here needs: a runtime, a program to run, and a
 // worktree to protect.
 type bench struct {
+	space    *container.MountSpace
 	runtime  *container.Runtime
 	artifact string
 	worktree string
@@ -38,7 +41,7 @@ func newBench(tb testing.TB) bench {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	b := bench{runtime: rt, artifact: tb.TempDir(), worktree: tb.TempDir(), snapshot: tb.TempDir()}
+	b := bench{space: space, runtime: rt, artifact: tb.TempDir(), worktree: tb.TempDir(), snapshot: tb.TempDir()}
 	// Reachable for the sandbox's own user.
 	for _, d := range []string{b.artifact, b.snapshot, filepath.Dir(b.artifact)} {
 		if err := os.Chmod(d, 0o755); err != nil {
@@ -162,6 +165,38 @@ func TestMutants(t *testing.T) {
 				t.Logf("%s: %s", w.Name, w.Seen)
 			}
 		})
+	}
+}
+
+// TestOverlaySnapshot shows a snapshot as it is kept: layers in a protected
+// state directory, mounted where only the runtime's own namespace sees them.
+func TestOverlaySnapshot(t *testing.T) {
+	b := newBench(t)
+	state := t.TempDir()
+	for _, d := range []string{"one", "two"} {
+		if err := os.Mkdir(filepath.Join(state, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	view := filepath.Join(b.space.Dir(), "view")
+	err := b.space.Do(func() error {
+		if err := os.Mkdir(view, 0o755); err != nil {
+			return err
+		}
+		return unix.Mount("overlay", view, "overlay", unix.MS_RDONLY, "lowerdir="+state+"/one:"+state+"/two")
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := b.spec()
+	spec.Mounts = []sandbox.Mount{{Source: view, Target: "/workspace/candidate"}, {Source: filepath.Join(state, "one"), Target: "/workspace/baseline"}}
+	spec.Protect = append(spec.Protect, state)
+	ev, err := evidence(t, b.runtime, spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if mode, missing := ev.Mode(); mode != sandbox.ModeIsolated {
+		t.Errorf("mode %v, missing %v", mode, missing)
 	}
 }
 

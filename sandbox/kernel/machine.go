@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"unsafe"
 
 	"github.com/moby/sys/user"
 	"golang.org/x/sys/unix"
@@ -213,7 +214,7 @@ func (m machine) userNamespaces() Finding {
 	case m.unprivileged.start != nil && errors.Is(m.unprivileged.start, unix.ENOSPC):
 		f.Fix = "Too many user namespaces exist or they are nested too deep: raise user.max_user_namespaces."
 	default:
-		f.Fix = "Something around this process refuses them: in Docker add --security-opt seccomp=unconfined --security-opt apparmor=unconfined, in Kubernetes set hostUsers or a seccompProfile that allows clone and mount; or run as root with CAP_SYS_ADMIN."
+		f.Fix = fixOutside
 	}
 	return f
 }
@@ -295,12 +296,32 @@ func (m machine) best() tried {
 	return m.unprivileged
 }
 
-const fixAdmin = "Run as root, or allow unprivileged user namespaces (see user-namespaces)."
+const fixOutside = "Something around this process refuses them: in Docker add --security-opt seccomp=unconfined --security-opt apparmor=unconfined, in Kubernetes set a seccompProfile and an appArmorProfile of type Unconfined; or run outside of that container."
+
+// fixAdmin is for what needs CAP_SYS_ADMIN over some user namespace.
+func (m machine) fixAdmin() string {
+	if m.admin {
+		return fixOutside
+	}
+	return "Run as root, or allow unprivileged user namespaces (see user-namespaces)."
+}
+
+// notTried fills in a finding whose trial could not begin.
+func (m machine) notTried(f *Finding, walls ...sandbox.WallName) bool {
+	err := m.best().start
+	if err == nil {
+		return false
+	}
+	f.Seen = fmt.Sprintf("could not be tried: %v", err)
+	f.Fix = m.fixAdmin()
+	f.Walls = walls
+	return true
+}
 
 func (m machine) namespaces() Finding {
 	f := Finding{Name: "namespaces", Tried: "started a child in new mount, pid, ipc, uts, net and cgroup namespaces"}
 	if f.Seen = m.best().failure("private-mounts"); f.Seen != "" {
-		f.Fix = fixAdmin
+		f.Fix = m.fixAdmin()
 		f.Walls = []sandbox.WallName{
 			sandbox.WallMountNamespace, sandbox.WallPIDNamespace, sandbox.WallIPCNamespace, sandbox.WallUTSNamespace,
 			sandbox.WallNetworkNamespace, sandbox.WallCgroupNamespace,
@@ -313,10 +334,13 @@ func (m machine) namespaces() Finding {
 
 func (m machine) mounts() Finding {
 	f := Finding{Name: "mounts", Tried: "mounted a memory file system and changed its options in the child"}
+	walls := []sandbox.WallName{sandbox.WallRootFilesystem, sandbox.WallSnapshotReadOnly, sandbox.WallWorktreeUnreachable, sandbox.WallHostPathsUnwritable}
+	if m.notTried(&f, walls...) {
+		return f
+	}
 	for _, a := range []string{"tmpfs", "mount-setattr"} {
 		if f.Seen = m.best().failure(a); f.Seen != "" {
-			f.Fix = fixAdmin
-			f.Walls = []sandbox.WallName{sandbox.WallRootFilesystem, sandbox.WallSnapshotReadOnly, sandbox.WallWorktreeUnreachable, sandbox.WallHostPathsUnwritable}
+			f.Fix, f.Walls = m.fixAdmin(), walls
 			return f
 		}
 	}
@@ -326,6 +350,9 @@ func (m machine) mounts() Finding {
 
 func (m machine) procMount() Finding {
 	f := Finding{Name: "proc", Tried: "mounted a process file system in the child"}
+	if m.notTried(&f, sandbox.WallProcMasked) {
+		return f
+	}
 	if f.Seen = m.best().failure("proc"); f.Seen != "" {
 		f.Fix = "The outer container covers parts of /proc, and the kernel then allows no new one: in Docker add --security-opt systempaths=unconfined, in Kubernetes set procMount: Unmasked."
 		f.Walls = []sandbox.WallName{sandbox.WallProcMasked}
@@ -337,6 +364,9 @@ func (m machine) procMount() Finding {
 
 func (m machine) overlay() Finding {
 	f := Finding{Name: "overlay", Tried: "mounted overlays in the child: in memory, and over layers in the state directory"}
+	if m.notTried(&f, sandbox.WallSnapshotReadOnly) {
+		return f
+	}
 	t := m.best()
 	if f.Seen = t.failure("overlay"); f.Seen != "" {
 		f.Fix = "Load the module (sudo modprobe overlay); as an ordinary user Linux 5.11 or later is needed."
@@ -412,16 +442,27 @@ func (m machine) state() Finding {
 func (m machine) seccomp() Finding {
 	f := Finding{Name: "seccomp", Tried: "loaded the sandbox's filter in the child"}
 	t := m.best()
+	f.Seen = t.failure("seccomp")
 	if t.start != nil {
-		t = m.unprivileged
+		f.Tried = "asked the kernel whether it has filters, since there was no child"
+		f.Seen = filtersMissing()
 	}
-	if f.Seen = t.failure("seccomp"); f.Seen != "" {
+	if f.Seen != "" {
 		f.Fix = "Use a kernel with CONFIG_SECCOMP_FILTER, on amd64 or arm64."
 		f.Walls = []sandbox.WallName{sandbox.WallSeccomp, sandbox.WallSessionKeyring}
 		return f
 	}
-	f.OK, f.Seen = true, "the filter was loaded"
+	f.OK, f.Seen = true, "filters can be loaded"
 	return f
+}
+
+func filtersMissing() string {
+	action := uint32(unix.SECCOMP_RET_ERRNO)
+	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_GET_ACTION_AVAIL, 0, uintptr(unsafe.Pointer(&action)))
+	if errno != 0 {
+		return fmt.Sprintf("filters are not available: %v", errno)
+	}
+	return ""
 }
 
 func (m machine) landlock() Finding {

@@ -2,13 +2,21 @@ package kernel
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"syscall"
 	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/aspis-dev/aspis/sandbox"
+	"github.com/aspis-dev/aspis/sandbox/seccomp"
 )
 
 // report is what the tests print of a probe.
@@ -54,6 +62,71 @@ func TestProbe(t *testing.T) {
 
 func TestProbeAsOrdinaryUser(t *testing.T) {
 	t.Log(AsNobody(t, "TestProbe"))
+}
+
+// restrictEnv makes the test program take something from itself before its
+// tests run, so that the probe sees a machine that lacks it.
+const restrictEnv = "ASPIS_TEST_RESTRICT"
+
+// Restrict is called first of all in the test program.
+func Restrict() error {
+	switch os.Getenv(restrictEnv) {
+	case "":
+		return nil
+	case "no-user-namespaces": // started as the root of a user namespace
+		return os.WriteFile("/proc/sys/user/max_user_namespaces", []byte("0"), 0)
+	case "filter": // as in a container with a strict profile
+		runtime.LockOSThread()
+		code, err := seccomp.Compile(seccomp.Default(), runtime.GOARCH)
+		if err == nil {
+			err = unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+		}
+		if err != nil {
+			return err
+		}
+		prog := unix.SockFprog{Len: uint16(len(code) / 8), Filter: (*unix.SockFilter)(unsafe.Pointer(&code[0]))}
+		if tid, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&prog))); errno != 0 || tid != 0 {
+			return fmt.Errorf("load filter: thread %d, %w", tid, errno)
+		}
+		return nil
+	}
+	return errors.New("unknown restriction")
+}
+
+// restricted runs a test of this binary with something taken away.
+func restricted(t *testing.T, what, test string, attr *syscall.SysProcAttr) string {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe", "-test.run", "^"+test+"$", "-test.v")
+	cmd.Env = append(os.Environ(), restrictEnv+"="+what)
+	cmd.SysProcAttr = attr
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return string(out)
+}
+
+func TestProbeWithoutUserNamespaces(t *testing.T) {
+	out := restricted(t, "no-user-namespaces", "TestProbe", &syscall.SysProcAttr{
+		Cloneflags:  unix.CLONE_NEWUSER,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}},
+	})
+	for _, want := range []string{"! user-namespaces: ", "fix: sudo sysctl user.max_user_namespaces="} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+}
+
+func TestProbeUnderFilter(t *testing.T) {
+	out := restricted(t, "filter", "TestProbe", nil)
+	for _, want := range []string{"! user-namespaces: ", "! namespaces: ", "! mounts: ", "! overlay: ", "a seccomp filter is already in force"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	t.Log(out)
 }
 
 func TestTrialByHand(t *testing.T) {

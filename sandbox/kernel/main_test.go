@@ -17,6 +17,10 @@ import (
 const enterEnv = "ASPIS_TEST_ENTER"
 
 func TestMain(m *testing.M) {
+	if err := kernel.Restrict(); err != nil {
+		fmt.Println("restrict:", err)
+		os.Exit(1)
+	}
 	if os.Getenv(enterEnv) != "" {
 		e, err := container.Enter(context.Background())
 		if err != nil || e.WhyNot != "" {
