@@ -74,7 +74,9 @@ func ownGroups() (leave func(), err error) {
 			if err := writeFile(home, "cgroup.procs", int64(os.Getpid())); err != nil {
 				fmt.Fprintln(os.Stderr, err)
 			}
-			if err := os.Remove(dir); err != nil {
+			ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+			defer cancel()
+			if err := removeGroup(ctx, dir); err != nil {
 				fmt.Fprintln(os.Stderr, err)
 			}
 		}
