@@ -52,6 +52,7 @@ type facts struct {
 	strayNS            error // a thread in other namespaces than the first
 	uidMap, gidMap     fact[IDMap]
 	mounts             fact[[]*mountinfo.Info]
+	kinds              []kind            // of mounts
 	shown              map[string]source // by target
 	tree               fact[tree]
 	proc               procView

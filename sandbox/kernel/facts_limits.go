@@ -95,6 +95,9 @@ func (f *facts) givenDir(controller string, unified bool) (string, bool) {
 // gatherMounts reads the mount table and what can be seen through the root.
 func (f *facts) gatherMounts(p *process) {
 	f.mounts = read(p, "mountinfo", maxMounts, ParseMounts)
+	for _, m := range f.mounts.v {
+		f.kinds = append(f.kinds, f.kindOf(m))
+	}
 	f.protected = f.places()
 	f.otherDevs = f.devsElsewhere()
 	id, err := idAt(p.fd, "root")

@@ -208,7 +208,7 @@ func (m machine) userNamespaces() Finding {
 	case sysctl("user.max_user_namespaces") == "0":
 		f.Fix = "sudo sysctl user.max_user_namespaces=15000"
 	case restrictedByAppArmor() && !m.root:
-		f.Fix = "Install the AppArmor profile contrib/apparmor/aspis, or: sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0"
+		f.Fix = "Load an AppArmor profile for aspis that has the rule `userns,`, or: sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0"
 	case m.unprivileged.start != nil && errors.Is(m.unprivileged.start, unix.EINVAL):
 		f.Fix = "Use a kernel with CONFIG_USER_NS and the other namespaces."
 	case m.unprivileged.start != nil && errors.Is(m.unprivileged.start, unix.ENOSPC):
@@ -235,7 +235,7 @@ func (m machine) apparmor() Finding {
 		if !m.root && m.unprivileged.failure("tmpfs") != "" {
 			f.OK = false
 			f.Walls = []sandbox.WallName{sandbox.WallUserNamespace}
-			f.Fix = "Install the AppArmor profile contrib/apparmor/aspis, or: sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0"
+			f.Fix = "Load an AppArmor profile for aspis that has the rule `userns,`, or: sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0"
 		}
 	}
 	if s, err := readText("/sys/fs/selinux/enforce", maxControl); err == nil && strings.TrimSpace(s) == "1" {

@@ -3,7 +3,6 @@ package kernel
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strconv"
@@ -192,17 +191,9 @@ func (f OpenFile) Pipe() (ino uint64, ok bool) {
 
 // readText is for files that are no process's own.
 func readText(path string, limit int) (string, error) {
-	f, err := os.Open(path)
+	s, err := readAt(unix.AT_FDCWD, path, limit, make([]byte, 4096))
 	if err != nil {
-		return "", err
+		return "", &os.PathError{Op: "read", Path: path, Err: err}
 	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, int64(limit)+1))
-	if err != nil {
-		return "", err
-	}
-	if len(b) > limit {
-		return "", &os.PathError{Op: "read", Path: path, Err: errTooLong}
-	}
-	return string(b), nil
+	return s, nil
 }

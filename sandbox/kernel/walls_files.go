@@ -162,8 +162,8 @@ func (f *facts) rootFilesystem() verdict {
 		return falls("its root directory is the host's")
 	}
 	roots := 0
-	for _, m := range f.mounts.v {
-		k := f.kindOf(m)
+	for i, m := range f.mounts.v {
+		k := f.kinds[i]
 		if k == kindRoot {
 			roots++
 		}
@@ -312,14 +312,14 @@ func (f *facts) worktreeUnreachable() verdict {
 	if f.root.err != nil || f.hostRoot.err != nil || f.root.v == f.hostRoot.v {
 		return falls("its root directory is the host's, or cannot be seen")
 	}
-	for _, m := range f.mounts.v {
+	for i, m := range f.mounts.v {
 		for _, p := range f.protected.v {
 			if shows(m, p) {
 				return falls("mount %q leads to the protected %q", m.Mountpoint, p.path)
 			}
 			// What lies inside a protected directory may be shown on purpose:
 			// an artifact or a snapshot in the state directory.
-			if partOf(m, p) && f.kindOf(m) != kindShown {
+			if partOf(m, p) && f.kinds[i] != kindShown {
 				return falls("mount %q shows a part of the protected %q", m.Mountpoint, p.path)
 			}
 		}
@@ -373,11 +373,11 @@ func (f *facts) hostPathsUnwritable() verdict {
 		return unknown(err)
 	}
 	var writable []string
-	for _, m := range f.mounts.v {
+	for i, m := range f.mounts.v {
 		if readOnly(m) {
 			continue
 		}
-		switch k := f.kindOf(m); {
+		switch k := f.kinds[i]; {
 		case k == kindDevice, isCover(m):
 			continue // writes to these go nowhere
 		case k == kindProc && f.foreignProc() == "":
@@ -401,8 +401,8 @@ func (f *facts) devices() verdict {
 	if f.tree.err != nil {
 		return unknown(f.tree.err)
 	}
-	for _, m := range f.mounts.v {
-		switch f.kindOf(m) {
+	for i, m := range f.mounts.v {
+		switch f.kinds[i] {
 		case kindDev, kindDevice, kindProcCover, kindSysCover:
 			continue
 		}
@@ -449,8 +449,8 @@ func (f *facts) procMasked() verdict {
 	}
 	var whole *mountinfo.Info
 	over := map[string]*mountinfo.Info{}
-	for _, m := range f.mounts.v {
-		switch f.kindOf(m) {
+	for i, m := range f.mounts.v {
+		switch f.kinds[i] {
 		case kindProc:
 			whole = m
 		case kindProcCover:
@@ -491,11 +491,11 @@ func (f *facts) sysMasked() verdict {
 	}
 	covers := map[string]bool{}
 	there := false
-	for _, m := range f.mounts.v {
+	for i, m := range f.mounts.v {
 		if sysKernel[m.FSType] {
 			return falls("mount %q reaches into the kernel (%s)", m.Mountpoint, m.FSType)
 		}
-		switch k := f.kindOf(m); {
+		switch k := f.kinds[i]; {
 		case k == kindSysCover:
 			covers[m.Mountpoint] = true
 		case k == kindSys && !readOnly(m):

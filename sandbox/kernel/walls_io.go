@@ -56,8 +56,8 @@ func (f *facts) unixSockets() verdict {
 			return falls("%q is a socket or a named pipe", o.path)
 		}
 	}
-	for _, m := range f.mounts.v {
-		if f.kindOf(m) == kindUnknown {
+	for i, m := range f.mounts.v {
+		if f.kinds[i] == kindUnknown {
 			return falls("mount %q may hold sockets", m.Mountpoint)
 		}
 	}

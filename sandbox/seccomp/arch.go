@@ -4,15 +4,22 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
 
 // architecture is what a filter must know of one.
 type architecture struct {
-	audit uint32 // the kernel's name for it, AUDIT_ARCH_
-	table string // "name=number" words
+	audit   uint32 // the kernel's name for it, AUDIT_ARCH_
+	numbers func() map[string]uint32
 }
+
+// The tables are read when they are first needed, never at a start.
+var (
+	amd64 = architecture{unix.AUDIT_ARCH_X86_64, sync.OnceValue(func() map[string]uint32 { return readTable(amd64Calls) })}
+	arm64 = architecture{unix.AUDIT_ARCH_AARCH64, sync.OnceValue(func() map[string]uint32 { return readTable(arm64Calls) })}
+)
 
 // Architectures gives those that profiles can be compiled for, in Go's
 // spelling.
@@ -21,17 +28,17 @@ func Architectures() []string { return []string{"amd64", "arm64"} }
 func lookupArch(name string) (architecture, error) {
 	switch name {
 	case "amd64":
-		return architecture{unix.AUDIT_ARCH_X86_64, amd64Calls}, nil
+		return amd64, nil
 	case "arm64":
-		return architecture{unix.AUDIT_ARCH_AARCH64, arm64Calls}, nil
+		return arm64, nil
 	}
 	return architecture{}, fmt.Errorf("no system call filter is known for the architecture %q", name)
 }
 
-// numbers reads the table, which a test holds against its source.
-func (a architecture) numbers() map[string]uint32 {
+// readTable reads "name=number" words. A test holds them against their source.
+func readTable(table string) map[string]uint32 {
 	m := make(map[string]uint32, 400)
-	for word := range strings.FieldsSeq(a.table) {
+	for word := range strings.FieldsSeq(table) {
 		name, number, _ := strings.Cut(word, "=")
 		if n, err := strconv.ParseUint(number, 10, 32); err == nil {
 			m[name] = uint32(n)

@@ -32,7 +32,7 @@ func Default() Profile { return Profile{} }
 func (p Profile) Digest() string {
 	var b strings.Builder
 	for _, arch := range Architectures() {
-		fmt.Fprintln(&b, arch, strings.Join(slices.Sorted(maps.Keys(engineDefaults(arch))), " "))
+		fmt.Fprintln(&b, arch, strings.Join(engineDefaults(arch), " "))
 	}
 	fmt.Fprintln(&b, Forbidden())
 	conditional := p.conditional()
@@ -167,7 +167,7 @@ func (p Profile) calls(arch string) ([]call, error) {
 		return nil, err
 	}
 	verdicts := map[string]verdict{}
-	for name := range engineDefaults(arch) {
+	for _, name := range engineDefaults(arch) {
 		verdicts[name] = verdict{otherwise: ActionAllow}
 	}
 	for _, name := range Forbidden() {
@@ -199,8 +199,8 @@ func (p Profile) calls(arch string) ([]call, error) {
 // process without capabilities, whatever the arguments. Their rules that
 // depend on arguments or on the kernel's version concern calls that this
 // package decides itself.
-func engineDefaults(arch string) map[string]bool {
-	names := map[string]bool{}
+func engineDefaults(arch string) []string {
+	var names []string
 	for _, rule := range moby.DefaultProfile().Syscalls {
 		if rule.Action != "SCMP_ACT_ALLOW" || len(rule.Args) > 0 {
 			continue
@@ -211,9 +211,7 @@ func engineDefaults(arch string) map[string]bool {
 		if ex := rule.Excludes; ex != nil && (len(ex.Caps) > 0 || ex.MinKernel != nil || slices.Contains(ex.Arches, arch)) {
 			continue
 		}
-		for _, name := range rule.Names {
-			names[name] = true
-		}
+		names = append(names, rule.Names...)
 	}
 	return names
 }
