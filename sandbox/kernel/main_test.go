@@ -44,7 +44,19 @@ func TestOrdinaryUser(t *testing.T) {
 	}
 }
 
-// TestAsNobody is run by TestOrdinaryUser.
+// TestOrdinaryUserWithRange is the same for one who has a range of ids.
+func TestOrdinaryUserWithRange(t *testing.T) {
+	out := kernel.AsMapped(t, "TestAsNobody", enterEnv+"=1", "ASPIS_TEST_IDLE="+buildIdle(t))
+	t.Log(out)
+	if strings.Contains(out, "SKIP: TestAsNobody") {
+		t.Error("nothing was tested")
+	}
+	if strings.Contains(out, "the only id there is") {
+		t.Error("the range was not used")
+	}
+}
+
+// TestAsNobody is run by the two tests above.
 func TestAsNobody(t *testing.T) {
 	if os.Getenv(enterEnv) == "" {
 		t.Skip("SKIPPED: part of TestOrdinaryUser")

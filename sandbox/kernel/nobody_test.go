@@ -6,10 +6,30 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // AsNobody runs a test of this binary as an ordinary user.
 func AsNobody(t *testing.T, test string, env ...string) string {
+	t.Helper()
+	const nobody = 65534
+	return runAs(t, test, nobody, &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}, env)
+}
+
+// AsMapped runs a test of this binary as the root of a user namespace that has
+// a range of ids, as newuidmap gives an ordinary user one.
+func AsMapped(t *testing.T, test string, env ...string) string {
+	t.Helper()
+	const first = 700_000
+	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: first, Size: 65536}}
+	return runAs(t, test, first, &syscall.SysProcAttr{
+		Cloneflags: unix.CLONE_NEWUSER, UidMappings: ids, GidMappings: ids, GidMappingsEnableSetgroups: true,
+		Credential: &syscall.Credential{Uid: 0, Gid: 0},
+	}, env)
+}
+
+func runAs(t *testing.T, test string, owner int, attr *syscall.SysProcAttr, env []string) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("SKIPPED: only root can become another user")
@@ -19,7 +39,7 @@ func AsNobody(t *testing.T, test string, env ...string) string {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	if err := os.Chown(dir, 65534, 65534); err != nil {
+	if err := os.Chown(dir, owner, owner); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
@@ -32,10 +52,10 @@ func AsNobody(t *testing.T, test string, env ...string) string {
 	cmd := exec.Command(copied, "-test.run", "^"+test+"$", "-test.v")
 	cmd.Dir = dir
 	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "TMPDIR=" + dir}, env...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	cmd.SysProcAttr = attr
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		t.Fatalf("as an ordinary user: %v\n%s", err, out)
+		t.Fatalf("as another user: %v\n%s", err, out)
 	}
 	return string(out)
 }

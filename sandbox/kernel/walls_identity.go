@@ -58,7 +58,19 @@ func (f *facts) userNamespace() verdict {
 			return falls("its root is the machine's root: %s ids %s", m.what, m.ids)
 		}
 	}
-	return stands("user:[%d], ids inside->outside %s", f.ns["user"].v.ino, f.uidMap.v)
+	return stands("user:[%d], user ids inside->machine %s", f.ns["user"].v.ino, through(f.uidMap.v, f.ownUIDs.v))
+}
+
+// through gives a map of the process's ids to those around our own namespace,
+// as far as they are there, for a person to read.
+func through(ids, own IDMap) IDMap {
+	var out IDMap
+	for _, r := range ids {
+		if o, err := outer(own, r.Outside); err == nil {
+			out = append(out, IDRange{r.Inside, o, r.Count})
+		}
+	}
+	return out
 }
 
 func (f *facts) userIDs() verdict {

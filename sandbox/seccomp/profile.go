@@ -31,6 +31,7 @@ func Default() Profile { return Profile{} }
 // "sha256:<hex>".
 func (p Profile) Digest() string {
 	var b strings.Builder
+	b.WriteString(amd64Calls + arm64Calls)
 	for _, arch := range Architectures() {
 		fmt.Fprintln(&b, arch, strings.Join(engineDefaults(arch), " "))
 	}
