@@ -9,13 +9,13 @@ import "fmt"
 type Mode int
 
 const (
-	// ModeGated: the host controls the boundary, but the process could write
+	// ModeGated says that the host controls the boundary, but the process could write
 	// the real worktree itself.
 	ModeGated Mode = iota
-	// ModeMediatedWrite: the process has no way to write the real worktree;
+	// ModeMediatedWrite says that the process has no way to write the real worktree;
 	// other walls may be missing.
 	ModeMediatedWrite
-	// ModeIsolated: every wall stands.
+	// ModeIsolated says that every wall stands.
 	ModeIsolated
 )
 

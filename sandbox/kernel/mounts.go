@@ -91,27 +91,27 @@ func newTable(mounts []*mountinfo.Info) *table {
 // path that does not exist has nothing to protect yet; the nearest directory
 // above it that exists is no part of it.
 func (t *table) places(path string) ([]place, error) {
-	real, err := filepath.EvalSymlinks(path)
+	resolved, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("protected path: %w", err)
 	}
-	if !filepath.IsAbs(real) {
+	if !filepath.IsAbs(resolved) {
 		return nil, fmt.Errorf("protected path %q is not absolute", path)
 	}
-	m, err := t.mountOf(real)
+	m, err := t.mountOf(resolved)
 	if err != nil {
 		return nil, err
 	}
-	rest, ok := below(real, m.Mountpoint)
+	rest, ok := below(resolved, m.Mountpoint)
 	if !ok {
-		return nil, fmt.Errorf("protected path %q is not below its mount %q", real, m.Mountpoint)
+		return nil, fmt.Errorf("protected path %q is not below its mount %q", resolved, m.Mountpoint)
 	}
 	list := []place{{deviceOf(m), filepath.Join(m.Root, rest)}}
 	for _, sub := range t.mounts {
-		if _, in := below(sub.Mountpoint, real); in && sub.ID != m.ID && !kernelFS[sub.FSType] {
+		if _, in := below(sub.Mountpoint, resolved); in && sub.ID != m.ID && !kernelFS[sub.FSType] {
 			list = append(list, place{deviceOf(sub), sub.Root})
 		}
 	}

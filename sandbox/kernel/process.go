@@ -82,7 +82,7 @@ func readAt(dir int, name string, limit int, buf []byte) (string, error) {
 func retry(call func() (int, error)) (int, error) {
 	for {
 		n, err := call()
-		if err != unix.EINTR {
+		if !errors.Is(err, unix.EINTR) {
 			return n, err
 		}
 	}
@@ -109,7 +109,7 @@ func idAt(dir int, name string) (fileID, error) {
 	if err := unix.Fstatat(dir, name, &st, 0); err != nil {
 		return fileID{}, fmt.Errorf("look at %s: %w", name, err)
 	}
-	return fileID{uint64(st.Dev), st.Ino}, nil
+	return fileID{st.Dev, st.Ino}, nil
 }
 
 // names lists a directory below the entry, sorted, without "." and "..".

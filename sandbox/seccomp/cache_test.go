@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-func cachedIn(t *testing.T, dir string) (file string, bpf []byte) {
+func cachedIn(t *testing.T, dir string) (file string) {
 	t.Helper()
 	bpf, digest, err := Cached(dir, Default())
 	if err != nil {
@@ -23,12 +23,12 @@ func cachedIn(t *testing.T, dir string) (file string, bpf []byte) {
 	if err != nil || len(files) != 1 {
 		t.Fatalf("%v, %v", files, err)
 	}
-	return filepath.Join(dir, files[0].Name()), bpf
+	return filepath.Join(dir, files[0].Name())
 }
 
 func TestCached(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "b")
-	file, _ := cachedIn(t, dir)
+	file := cachedIn(t, dir)
 	before, err := os.Stat(file)
 	if err != nil {
 		t.Fatal(err)
@@ -97,7 +97,7 @@ func TestCachedIsNotTrusted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			file, _ := cachedIn(t, dir)
+			file := cachedIn(t, dir)
 			if err := spoil(file); err != nil {
 				t.Fatal(err)
 			}

@@ -2,6 +2,7 @@ package seccomp
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -184,8 +185,8 @@ func TestOtherArchitecture(t *testing.T) {
 		t.Skipf("SKIPPED: this kernel has no 32-bit calls: %v", err)
 	}
 	err := command(filterFile(t, Profile{}), program).Run()
-	exit, ok := err.(*exec.ExitError)
-	if !ok || exit.Sys().(syscall.WaitStatus).Signal() != unix.SIGSYS {
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != unix.SIGSYS {
 		t.Errorf("it ended by %v", err)
 	}
 }

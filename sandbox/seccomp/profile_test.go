@@ -264,7 +264,7 @@ func TestCompileRefuses(t *testing.T) {
 func FuzzDecide(f *testing.F) {
 	f.Add(mustCompile(f, Profile{}, "amd64"), uint32(1), uint64(5))
 	f.Add([]byte{6, 0, 0, 0, 0, 0, 0xff, 0x7f}, uint32(0), uint64(0))
-	f.Fuzz(func(t *testing.T, program []byte, nr uint32, arg uint64) {
+	f.Fuzz(func(_ *testing.T, program []byte, nr uint32, arg uint64) {
 		_, _ = Decide(program, Call{Nr: nr, Args: [6]uint64{arg, arg, arg}})
 	})
 }
