@@ -327,6 +327,50 @@ func TestInspectNobody(t *testing.T) {
 	}
 }
 
+// TestInspectItself: a process that is not confined at all, with as much open
+// and mounted as a real program has.
+func TestInspectItself(t *testing.T) {
+	for _, pid := range []int{os.Getpid(), os.Getppid()} {
+		ev, err := kernel.Inspect(pid, kernel.Expect{Spec: sandbox.Spec{Protect: []string{t.TempDir()}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if mode, _ := ev.Mode(); mode != sandbox.ModeGated {
+			t.Errorf("mode %v:\n%s", mode, describe(ev))
+		}
+		for _, w := range ev.Walls {
+			switch w.Name {
+			case sandbox.WallNetworkInterfaces, sandbox.WallSysMasked, sandbox.WallSnapshotReadOnly, sandbox.WallNoNewPrivileges:
+				continue // may well be so
+			}
+			if w.Standing && os.Geteuid() == 0 {
+				t.Errorf("%s stands: %s", w.Name, w.Seen)
+			}
+		}
+	}
+}
+
+// TestInspectLeavesNothingOpen counts descriptors, also where things fail.
+func TestInspectLeavesNothingOpen(t *testing.T) {
+	count := func() int {
+		list, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	before := count()
+	for range 50 {
+		for _, ex := range []kernel.Expect{{}, {HostPid: 1 << 30}, {Thread: 1 << 30}} {
+			_, _ = kernel.Inspect(os.Getpid(), ex)
+		}
+		_, _ = kernel.Inspect(1<<30, kernel.Expect{})
+	}
+	if after := count(); after > before {
+		t.Errorf("%d descriptors before, %d after", before, after)
+	}
+}
+
 func BenchmarkInspect(b *testing.B) {
 	bench := newBench(b)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

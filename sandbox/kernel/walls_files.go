@@ -197,8 +197,13 @@ func (f *facts) worktreeUnreachable() verdict {
 				return falls("mount %q leads to the protected %q", m.Mountpoint, p.path)
 			}
 			// What lies inside a protected directory may be shown on purpose:
-			// an artifact or a snapshot in the state directory.
-			if partOf(m, p) && f.kinds[i] != kindShown {
+			// an artifact or a snapshot in the state directory. The null device
+			// is part of a /dev that may be.
+			switch f.kinds[i] {
+			case kindShown, kindDevice, kindProcCover, kindSysCover:
+				continue
+			}
+			if partOf(m, p) {
 				return falls("mount %q shows a part of the protected %q", m.Mountpoint, p.path)
 			}
 		}

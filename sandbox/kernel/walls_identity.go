@@ -192,6 +192,11 @@ func (f *facts) noNewPrivileges() verdict {
 // seccomp checks that exactly one filter was added to those that the host
 // itself is under, and that the one that the host handed over refuses what it
 // is for.
+//
+// The loaded program could be read back by tracing the process, as root only.
+// It is not: a tracer's stop shows up in every wait of this program for that
+// child, as if it had ended, and the filter is loaded by the first stage, which
+// is this very program.
 func (f *facts) seccomp() verdict {
 	if err := errors.Join(f.status.err, f.hostStatus.err); err != nil {
 		return unknown(err)
