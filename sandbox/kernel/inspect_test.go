@@ -147,11 +147,6 @@ func TestMutants(t *testing.T) {
 				t.Fatal(err)
 			}
 			mode, missing := ev.Mode()
-			if row.Name == sandbox.WallSessionKeyring && mode == sandbox.ModeIsolated {
-				// Two things keep keys away: a keyring of its own, which the
-				// kernel does not show, and the filter, which it does.
-				t.Skip("SKIPPED: this runtime leaves the filter that refuses the keyring calls; see TestOtherExpectations")
-			}
 			if mode >= row.Needed {
 				t.Errorf("mode %v without it", mode)
 			}
