@@ -147,7 +147,7 @@ var table = []Row{
 	{
 		// A disk can be written beneath its file system, and characters can be
 		// typed into the caller's terminal.
-		WallDevices, "The only devices are null, zero, full, random and urandom, and their like that touch nothing.",
+		WallDevices, "The only devices are null, zero, full, random and urandom.",
 		ModeMediatedWrite, remedyNS,
 	},
 	{

@@ -75,6 +75,27 @@ func Restrict() error {
 		return nil
 	case "no-user-namespaces": // started as the root of a user namespace
 		return os.WriteFile("/proc/sys/user/max_user_namespaces", []byte("0"), 0)
+	case "memory-dev": // as in a container: devices made in a memory file system
+		ours, err1 := os.Readlink("/proc/self/ns/mnt")
+		parents, err2 := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", os.Getppid()))
+		if err := errors.Join(err1, err2); err != nil || ours == parents {
+			return fmt.Errorf("not in a mount namespace of its own: %w", err)
+		}
+		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+			return err
+		}
+		if err := unix.Mount("tmpfs", "/dev", "tmpfs", unix.MS_NOSUID, "size=64k,mode=755"); err != nil {
+			return err
+		}
+		for name, number := range allowedDevices {
+			if err := unix.Mknod("/dev/"+name, unix.S_IFCHR|0o666, int(number)); err != nil {
+				return err
+			}
+			if err := os.Chmod("/dev/"+name, 0o666); err != nil {
+				return err
+			}
+		}
+		return nil
 	case "filter": // as in a container with a strict profile
 		runtime.LockOSThread()
 		code, err := seccomp.Compile(seccomp.Default(), runtime.GOARCH)
@@ -93,8 +114,8 @@ func Restrict() error {
 	return errors.New("unknown restriction")
 }
 
-// restricted runs a test of this binary with something taken away.
-func restricted(t *testing.T, what, test string, attr *syscall.SysProcAttr) string {
+// Restricted runs a test of this binary with something taken away.
+func Restricted(t *testing.T, what, test string, attr *syscall.SysProcAttr) string {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", "-test.run", "^"+test+"$", "-test.v")
 	cmd.Env = append(os.Environ(), restrictEnv+"="+what)
@@ -107,7 +128,7 @@ func restricted(t *testing.T, what, test string, attr *syscall.SysProcAttr) stri
 }
 
 func TestProbeWithoutUserNamespaces(t *testing.T) {
-	out := restricted(t, "no-user-namespaces", "TestProbe", &syscall.SysProcAttr{
+	out := Restricted(t, "no-user-namespaces", "TestProbe", &syscall.SysProcAttr{
 		Cloneflags:  unix.CLONE_NEWUSER,
 		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}},
 		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}},
@@ -120,7 +141,7 @@ func TestProbeWithoutUserNamespaces(t *testing.T) {
 }
 
 func TestProbeUnderFilter(t *testing.T) {
-	out := restricted(t, "filter", "TestProbe", nil)
+	out := Restricted(t, "filter", "TestProbe", nil)
 	for _, want := range []string{"! user-namespaces: ", "! namespaces: ", "! mounts: ", "! overlay: ", "a seccomp filter is already in force"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)

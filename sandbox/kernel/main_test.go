@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/aspis-dev/aspis/sandbox"
@@ -54,6 +55,15 @@ func TestOrdinaryUserWithRange(t *testing.T) {
 	if strings.Contains(out, "the only id there is") {
 		t.Error("the range was not used")
 	}
+}
+
+// TestInsideContainer is as in Docker, where the host's own devices are files in
+// memory.
+func TestInsideContainer(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("SKIPPED: only root can make devices")
+	}
+	t.Log(kernel.Restricted(t, "memory-dev", "TestIsolated", &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}))
 }
 
 // TestAsNobody is run by the two tests above.
