@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"golang.org/x/sys/unix"
 
@@ -183,3 +184,31 @@ func localOverride(raw []byte) *schemas.LocalOverride {
 // weakeningNames are the members by which a local file would reach for authority.
 var weakeningNames = append([]string{"requirements", "gates", "grants", "grant", "authority", "providers", "policy", "missingHost", "assurance",
 	"certification", "certified", "trusted", "requiredRequirements", "optionalRequirements"}, launchNames...)
+
+// Kind is which of the three policy files a text is.
+type Kind int
+
+const (
+	KindRepository Kind = iota
+	KindConfig
+	KindFloor
+)
+
+// KindOf tells the kind from the version that the text names; a text that names
+// none of ours is taken for a repository's policy.
+func KindOf(raw []byte) Kind {
+	var head struct {
+		Version jsontext.Value `json:"version,omitzero"`
+		Rest    jsontext.Value `json:",inline"`
+	}
+	if json.Unmarshal(raw, &head) != nil {
+		return KindRepository
+	}
+	switch string(head.Version) {
+	case `"` + ConfigVersion + `"`:
+		return KindConfig
+	case `"` + FloorVersion + `"`:
+		return KindFloor
+	}
+	return KindRepository
+}

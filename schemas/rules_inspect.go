@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -66,8 +67,11 @@ func DecodeInspectRequest(raw []byte, lim Limits) (*InspectRequest, error) {
 		Params jsontext.Value `json:"params,omitzero"`
 		Rest   jsontext.Value `json:",inline"`
 	}
-	if err := Decode(raw, &head, lim); err != nil {
+	if err := scan(raw, lim.withDefaults()); err != nil {
 		return nil, err
+	}
+	if err := json.Unmarshal(raw, &head); err != nil {
+		return nil, decodeError(err)
 	}
 	name, params := head.Verb, head.Rest
 	if head.Method != "" {

@@ -236,3 +236,17 @@ func DecodeReadBlobParams(raw []byte, lim Limits) (*ReadBlobParams, error) {
 		return c.result()
 	})
 }
+
+// DecodeCheckParams reads check/evaluate.
+func DecodeCheckParams(raw []byte, lim Limits) (*CheckParams, error) {
+	return decodeMessage(raw, lim, func(p *CheckParams) error {
+		c := &checker{}
+		c.changeSet("/changeset", &p.ChangeSet)
+		c.scope("/scope", p.Scope)
+		oneOf(c, "/comparison", p.Comparison, Introduced, All, Resolved)
+		if len(p.Configuration) > 0 && p.Configuration.Kind() != '{' {
+			c.fail("/configuration", "is not an object")
+		}
+		return c.result()
+	})
+}

@@ -321,3 +321,11 @@ func (r *Repo) BlobAt(ctx context.Context, tree OID, path string, limit int64) (
 	content, err = io.ReadAll(body)
 	return content, true, err
 }
+
+// Trees resolves a selection without comparing anything.
+func (r *Repo) Trees(ctx context.Context, sel Selection) (base, candidate OID, err error) {
+	return r.resolve(ctx, sel)
+}
+
+// BaseTree is HEAD's tree, or the empty one before the first commit.
+func (r *Repo) BaseTree(ctx context.Context) (OID, error) { return r.headTree(ctx) }

@@ -1,0 +1,213 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/aspis-dev/aspis/host/artifact"
+	"github.com/aspis-dev/aspis/host/supervise"
+	"github.com/aspis-dev/aspis/sandbox"
+	"github.com/aspis-dev/aspis/schemas"
+)
+
+// Places inside a provider's view.
+const (
+	candidateTarget = "/workspace/candidate"
+	baselineTarget  = "/workspace/baseline"
+	artifactTarget  = "/provider"
+)
+
+// runOne takes one provider from its pin to its answer. Whatever goes wrong is
+// in the result; nothing of the provider is left when it returns, unless the
+// session stays warm.
+func (h *Host) runOne(ctx context.Context, ev Evaluation, r *run, plan plan, digest string) {
+	started := time.Now()
+	r.trace = ProviderTrace{ID: r.provider.ID, Version: r.provider.Version, Digest: r.provider.Digest,
+		State: schemas.StateUnavailable, Mode: schemas.Advisory}
+	defer func() {
+		r.trace.ElapsedMs = milliseconds(time.Since(started))
+		if f := r.result.Failure; f != nil {
+			r.trace.State, r.trace.Failure, r.trace.Reason = f.State, f.Error(), string(f.Reason)
+		}
+		h.observe(ctx, ev.CallSite, r)
+	}()
+	if f := h.barred(r.provider); f != nil {
+		r.result.Failure = f
+		return
+	}
+	content, err := ev.Workspace.Content(ctx)
+	if err != nil {
+		r.result.Failure = unready("the baseline cannot be served", err)
+		return
+	}
+	session, release, f := h.session(ctx, ev, r)
+	if f != nil {
+		r.result.Failure = f
+		return
+	}
+	defer release()
+	config, configDigest, err := configuration(r.provider)
+	if err != nil {
+		r.result.Failure = unready("its configuration cannot be sent", err)
+		return
+	}
+	if info := session.Info(); info != nil {
+		r.sources, r.families = declaredSources(info), info.CapabilityFamilies
+	}
+	q := supervise.CheckRequest{
+		Content: content, ConfigDigest: configDigest, ChangesetDigest: digest, SeesSnapshot: r.provider.Snapshot,
+		Params: schemas.CheckParams{ChangeSet: ev.ChangeSet, Scope: schemas.Scope{Name: "changeset"},
+			Comparison: ev.Comparison, Configuration: config},
+	}
+	r.result = session.Check(ctx, q)
+	r.trace.took(r.result)
+	r.trace.State = session.State()
+}
+
+// declaredSources are the diagnostic sources that a provider may speak for.
+func declaredSources(info *schemas.InitializeResult) []string {
+	switch {
+	case info.Capabilities.Check != nil:
+		return info.Capabilities.Check.DiagnosticSources
+	case info.Capabilities.Judge != nil:
+		return info.Capabilities.Judge.DiagnosticSources
+	}
+	return nil
+}
+
+// barred reports a quarantine, or waits out the back-off after a failure.
+func (h *Host) barred(p provider) *supervise.Failure {
+	rec, err := h.health.Get(p.healthKey())
+	if err != nil {
+		return unready("its health record cannot be read", err)
+	}
+	if q, until := h.health.Quarantined(rec); q {
+		return &supervise.Failure{Reason: schemas.ReasonQuarantined, Class: schemas.FailHealth, State: schemas.StateQuarantined,
+			Detail: fmt.Sprintf("quarantined until %s after repeated failures (last: %s); `aspis provider release %s` lifts it",
+				until.UTC().Format(time.RFC3339), rec.LastReason, p.ID)}
+	}
+	return nil
+}
+
+func unready(what string, err error) *supervise.Failure {
+	return &supervise.Failure{Reason: schemas.ReasonUnavailable, Class: schemas.FailHealth, State: schemas.StateUnavailable,
+		Detail: what + ": " + err.Error()}
+}
+
+// session gives a session to ask, and what to do with it afterwards.
+func (h *Host) session(ctx context.Context, ev Evaluation, r *run) (*supervise.Session, func(), *supervise.Failure) {
+	if s := h.warm.take(r.provider, ev.ChangeSet.Baseline); s != nil {
+		r.trace.started(s)
+		r.trace.Warm = true
+		return s, func() {}, nil
+	}
+	launch, release, f := h.prepare(ctx, ev, r.provider)
+	if f != nil {
+		return nil, nil, f
+	}
+	s, f := supervise.Start(ctx, launch, ev.ChangeSet.Baseline)
+	r.trace.started(s)
+	if f != nil {
+		release()
+		return nil, nil, f
+	}
+	if h.warm.keep(r.provider, s) {
+		return s, func() {}, nil
+	}
+	return s, func() {
+		if err := s.Stop(context.WithoutCancel(ctx)); err != nil {
+			h.log.Error("a provider was not wholly removed", "provider", r.provider.ID, "error", err)
+		}
+		release()
+	}, nil
+}
+
+// prepare verifies the artifact against its pin and describes the sandbox.
+func (h *Host) prepare(ctx context.Context, ev Evaluation, p provider) (supervise.Launch, func(), *supervise.Failure) {
+	var launch supervise.Launch
+	v, err := artifact.Verify(ctx, h.artifactDir(), p.Executable, p.ArtifactDir, p.Digest)
+	var mismatch *artifact.MismatchError
+	var missing *artifact.MissingError
+	switch {
+	case errors.As(err, &mismatch):
+		return launch, nil, &supervise.Failure{Reason: schemas.ReasonSkewed, Class: schemas.FailContract, State: schemas.StateIncompatible, Detail: err.Error()}
+	case errors.As(err, &missing):
+		return launch, nil, &supervise.Failure{Reason: schemas.ReasonMissing, Class: schemas.FailHealth, State: schemas.StateUnavailable, Detail: err.Error()}
+	case err != nil:
+		return launch, nil, unready("its artifact could not be verified", err)
+	}
+	spec := sandbox.Spec{
+		Name: p.ID, Path: artifactTarget + "/" + v.Exe, Dir: artifactTarget, Artifact: v.Dir,
+		Args: append([]string{artifactTarget + "/" + v.Exe}, p.Args...), Env: p.Env, System: p.System,
+		Protect: h.opt.Protect, Limits: p.Limits, Without: h.opt.Without,
+	}
+	release := func() {}
+	if p.Snapshot {
+		candidate, baseline, undo, err := ev.Workspace.Mounts(ctx)
+		if err != nil {
+			return launch, nil, unready("the snapshot could not be mounted", err)
+		}
+		spec.Mounts = []sandbox.Mount{{Source: candidate, Target: candidateTarget}, {Source: baseline, Target: baselineTarget}}
+		release = func() {
+			if err := undo(); err != nil {
+				h.log.Error("a snapshot view was not removed", "error", err)
+			}
+		}
+	}
+	runtime, why := h.opt.Runtime(p.Runtime)
+	if runtime == nil {
+		release()
+		return launch, nil, &supervise.Failure{Reason: schemas.ReasonInsufficientAssurance, Class: schemas.FailPolicy, State: schemas.StateUnavailable,
+			Detail: "no sandbox can be built on this machine: " + why}
+	}
+	launch = supervise.Launch{ID: p.ID, Version: p.Version, Spec: spec, Runtime: runtime, Least: p.least,
+		Ceiling: p.Ceiling, Limits: h.opt.SessionLimits, Host: h.name()}
+	return launch, release, nil
+}
+
+// observe keeps the provider's health and the metrics.
+func (h *Host) observe(ctx context.Context, site schemas.CallSite, r *run) {
+	ctx = context.WithoutCancel(ctx)
+	h.learned(r)
+	h.metrics.Observe(r.provider.ID, string(site), r.trace.ElapsedMs, failureReason(r.result.Failure))
+	f := r.result.Failure
+	if f == nil {
+		if err := h.health.Succeeded(ctx, r.provider.healthKey()); err != nil {
+			h.log.Error("provider health could not be kept", "error", err)
+		}
+		return
+	}
+	if !countsAgainstHealth(f) {
+		return
+	}
+	rec, err := h.health.Failed(ctx, r.provider.healthKey(), string(f.Reason))
+	if err != nil {
+		h.log.Error("provider health could not be kept", "error", err)
+		return
+	}
+	if q, until := h.health.Quarantined(rec); q {
+		h.log.Warn("provider quarantined", "provider", r.provider.ID, "until", until, "reason", f.Reason)
+	}
+}
+
+func failureReason(f *supervise.Failure) string {
+	if f == nil {
+		return ""
+	}
+	return string(f.Reason)
+}
+
+// countsAgainstHealth tells the provider's own failures from those of its
+// surroundings: a machine that cannot build a sandbox, a caller that cancels
+// and a missing grant are no reason to quarantine it.
+func countsAgainstHealth(f *supervise.Failure) bool {
+	switch f.Reason {
+	case schemas.ReasonCrashed, schemas.ReasonTimedOut, schemas.ReasonMalformed, schemas.ReasonStale, schemas.ReasonSkewed:
+		return true
+	case schemas.ReasonError:
+		return f.Fatal
+	}
+	return false
+}

@@ -1,0 +1,82 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/aspis-dev/aspis/host/supervise"
+	"github.com/aspis-dev/aspis/schemas"
+)
+
+// warmPool keeps sessions of providers that read by callback only, so that the
+// next evaluation need not start them again. A provider that sees a mounted
+// snapshot cannot stay: its view is that of one candidate.
+type warmPool struct {
+	enabled  bool
+	mu       sync.Mutex
+	closed   bool
+	sessions map[string]*supervise.Session // by provider id and digest
+}
+
+func newWarmPool(enabled bool) *warmPool {
+	return &warmPool{enabled: enabled, sessions: map[string]*supervise.Session{}}
+}
+
+// take returns a living session of exactly this build, or nil.
+func (w *warmPool) take(p provider, _ schemas.Baseline) *supervise.Session {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := w.sessions[p.healthKey()]
+	if s == nil {
+		return nil
+	}
+	if !s.Alive() {
+		delete(w.sessions, p.healthKey())
+		return nil
+	}
+	return s
+}
+
+// keep takes a session over; false means that the caller must stop it.
+func (w *warmPool) keep(p provider, s *supervise.Session) bool {
+	if !w.enabled || p.Snapshot {
+		return false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if old := w.sessions[p.healthKey()]; w.closed || (old != nil && old.Alive()) {
+		return false
+	}
+	w.sessions[p.healthKey()] = s
+	return true
+}
+
+// state returns where a warm provider stands.
+func (w *warmPool) state(p provider) (schemas.LifecycleState, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := w.sessions[p.healthKey()]
+	if s == nil {
+		return "", false
+	}
+	return s.State(), true
+}
+
+// close stops every session, side by side.
+func (w *warmPool) close(ctx context.Context) error {
+	w.mu.Lock()
+	w.closed = true
+	all := w.sessions
+	w.sessions = nil
+	w.mu.Unlock()
+	errs := make(chan error, len(all))
+	for _, s := range all {
+		go func() { errs <- s.Stop(ctx) }()
+	}
+	var out []error
+	for range all {
+		out = append(out, <-errs)
+	}
+	return errors.Join(out...)
+}
