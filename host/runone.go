@@ -98,7 +98,7 @@ func unready(what string, err error) *supervise.Failure {
 
 // session gives a session to ask, and what to do with it afterwards.
 func (h *Host) session(ctx context.Context, ev Evaluation, r *run) (*supervise.Session, func(), *supervise.Failure) {
-	if s := h.warm.take(r.provider, ev.ChangeSet.Baseline); s != nil {
+	if s := h.warm.take(r.provider); s != nil {
 		r.trace.started(s)
 		r.trace.Warm = true
 		return s, func() {}, nil

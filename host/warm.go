@@ -6,7 +6,6 @@ import (
 	"sync"
 
 	"github.com/aspis-dev/aspis/host/supervise"
-	"github.com/aspis-dev/aspis/schemas"
 )
 
 // warmPool keeps sessions of providers that read by callback only, so that the
@@ -24,7 +23,7 @@ func newWarmPool(enabled bool) *warmPool {
 }
 
 // take returns a living session of exactly this build, or nil.
-func (w *warmPool) take(p provider, _ schemas.Baseline) *supervise.Session {
+func (w *warmPool) take(p provider) *supervise.Session {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s := w.sessions[p.healthKey()]
@@ -50,17 +49,6 @@ func (w *warmPool) keep(p provider, s *supervise.Session) bool {
 	}
 	w.sessions[p.healthKey()] = s
 	return true
-}
-
-// state returns where a warm provider stands.
-func (w *warmPool) state(p provider) (schemas.LifecycleState, bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	s := w.sessions[p.healthKey()]
-	if s == nil {
-		return "", false
-	}
-	return s.State(), true
 }
 
 // close stops every session, side by side.

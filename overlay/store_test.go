@@ -260,7 +260,7 @@ func TestViewCannotBeWritten(t *testing.T) {
 		err = f.space.Do(func() error {
 			for _, p := range []string{"a", "new"} {
 				if err := os.WriteFile(filepath.Join(v.Path(), p), []byte("x"), 0o644); !errors.Is(err, unix.EROFS) {
-					return fmt.Errorf("%s: %v", p, err)
+					return fmt.Errorf("write %s: got %w", p, errors.Join(errors.New("no EROFS"), err))
 				}
 			}
 			return nil
@@ -538,7 +538,7 @@ func TestStoreOnOverlayfsIsRefused(t *testing.T) {
 		_, err := Open(d + "/m/state")
 		var unfit *UnfitError
 		if !errors.As(err, &unfit) {
-			return fmt.Errorf("got %v", err)
+			return fmt.Errorf("got %w", err)
 		}
 		return nil
 	})

@@ -74,12 +74,6 @@ func (c *checker) digest(pointer, d string) {
 
 func (c *checker) baseline(pointer string, b Baseline) { c.nonEmpty(pointer+"/rev", b.Rev) }
 
-func present[T any](c *checker, pointer string, list []T) {
-	if list == nil {
-		c.fail(pointer, "is missing")
-	}
-}
-
 func atLeastOne[T any](c *checker, pointer string, list []T) {
 	if len(list) == 0 {
 		c.fail(pointer, "must have at least one entry")

@@ -76,14 +76,14 @@ func remoteFailure(method string, e *schemas.Error) *Failure {
 	if e.Data != nil {
 		f.Class = e.Data.FailClass
 	}
-	switch {
-	case e.Code == rpc.CodeMethodNotFound:
+	switch e.Code {
+	case rpc.CodeMethodNotFound:
 		f.Reason, f.Class = schemas.ReasonUnsupported, schemas.FailContract
-	case e.Code == schemas.CodeUnsupportedVersion:
+	case schemas.CodeUnsupportedVersion:
 		f.Reason, f.State = schemas.ReasonSkewed, schemas.StateIncompatible
-	case e.Code == schemas.CodeStaleBaseline:
+	case schemas.CodeStaleBaseline:
 		f.Reason = schemas.ReasonStale
-	case e.Code == schemas.CodeCancelled:
+	case schemas.CodeCancelled:
 		f.Reason, f.State = schemas.ReasonCancelled, schemas.StateCancelled
 	}
 	return f

@@ -37,7 +37,9 @@ func (s *secrets) scan(path string, content []byte) ([]hit, error) {
 	text := string(content)
 	lines := strings.SplitAfter(text, "\n")
 	var hits []hit
-	for _, f := range d.Detect(detect.Fragment{Raw: text, FilePath: path}) {
+	//nolint:staticcheck // the method that takes the type's new name comes with v9
+	fragment := detect.Fragment{Raw: text, FilePath: path}
+	for _, f := range d.Detect(fragment) {
 		h := hit{rule: ruleSecret, path: path, line: f.StartLine, key: f.RuleID + "\x00" + f.Secret}
 		h.message = fmt.Sprintf("%s: %s", f.Description, redact(f.Secret))
 		if h.line < len(lines) {

@@ -1,0 +1,45 @@
+# aspis: see README.md. `make help` lists what can be made.
+
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+GO      ?= go
+BIN     := bin
+PREFIX  ?= /usr/local
+FLAGS   := -trimpath
+LDFLAGS := -s -w -X main.version=$(VERSION)
+
+.DEFAULT_GOAL := build
+.PHONY: build install demo test bench lint fuzz clean help needs
+
+help: ## show this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+
+needs:
+	@./scripts/needs.sh gcc git libc6-dev
+
+build: needs ## build bin/aspis and bin/aspis-hygiene, both static
+	CGO_ENABLED=1 $(GO) build $(FLAGS) -tags "netgo osusergo" -ldflags "$(LDFLAGS) -linkmode external -extldflags -static" -o $(BIN)/aspis ./cmd/aspis
+	CGO_ENABLED=0 $(GO) build $(FLAGS) -ldflags "$(LDFLAGS)" -o $(BIN)/aspis-hygiene ./cmd/aspis-hygiene
+
+install: build ## install below PREFIX (/usr/local)
+	install -D -m 755 $(BIN)/aspis $(DESTDIR)$(PREFIX)/bin/aspis
+	install -D -m 755 $(BIN)/aspis-hygiene $(DESTDIR)$(PREFIX)/libexec/aspis/aspis-hygiene
+
+demo: build ## judge a clean change and one that leaks a key, in a small real repository
+	@./scripts/demo.sh $(BIN)
+
+test: build ## run every test; as root all of them can run
+	$(GO) vet ./...
+	$(GO) test -json -timeout 20m ./... | $(GO) run ./integration/testreport
+
+bench: build ## measure beside bwrap, crun and runc, in one run
+	@./scripts/needs.sh bubblewrap crun runc || true
+	$(GO) run ./integration/bench -bin $(BIN)
+
+lint: ## gofmt, go vet and golangci-lint
+	@./scripts/lint.sh
+
+fuzz: ## run every fuzz target for a few seconds (FUZZTIME=5s)
+	@./scripts/fuzz.sh $(or $(FUZZTIME),5s)
+
+clean: ## remove what was built
+	rm -rf $(BIN)
