@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/aspis-dev/aspis/sandbox"
+	"github.com/aspis-dev/aspis/sandbox/internal/supervise"
 )
 
 const (
@@ -101,8 +102,10 @@ var namespaces = []struct {
 }
 
 // buildConfig says to libcontainer what the Spec asks for. The root file
-// system at rootfs is complete but for /proc and /dev.
-func buildConfig(spec *sandbox.Spec, rootfs, dev string, id ids, without map[sandbox.WallName]bool) *configs.Config {
+// system at rootfs is complete but for /proc and /dev. shared tells that a
+// control group holds the share of processor time, so that no total need be
+// set instead.
+func buildConfig(spec *sandbox.Spec, rootfs, dev string, id ids, shared bool, without map[sandbox.WallName]bool) *configs.Config {
 	c := &configs.Config{
 		Rootfs:          rootfs,
 		Readonlyfs:      !without[sandbox.WallRootFilesystem],
@@ -141,26 +144,32 @@ func buildConfig(spec *sandbox.Spec, rootfs, dev string, id ids, without map[san
 		c.ReadonlyPaths = readOnlyPaths
 	}
 	breachConfig(c, without)
-	c.Rlimits = rlimits(spec.Limits, without)
+	c.Rlimits = rlimits(spec.Limits, shared, without)
 	return c
 }
 
 // rlimits that a child can be born with. A hard limit above our own needs
 // CAP_SYS_RESOURCE, so ours is the most that is given.
-func rlimits(lim sandbox.Limits, without map[sandbox.WallName]bool) []configs.Rlimit {
+func rlimits(lim sandbox.Limits, shared bool, without map[sandbox.WallName]bool) []configs.Rlimit {
 	want := []configs.Rlimit{{Type: unix.RLIMIT_CORE}}
+	same := func(what int, n int64) {
+		want = append(want, configs.Rlimit{Type: what, Soft: uint64(n), Hard: uint64(n)})
+	}
 	if lim.OpenFiles > 0 && !without[sandbox.WallOpenFilesLimit] {
-		want = append(want, configs.Rlimit{Type: unix.RLIMIT_NOFILE, Hard: uint64(lim.OpenFiles)})
+		same(unix.RLIMIT_NOFILE, int64(lim.OpenFiles))
 	}
 	if lim.FileBytes > 0 {
-		want = append(want, configs.Rlimit{Type: unix.RLIMIT_FSIZE, Hard: uint64(lim.FileBytes)})
+		same(unix.RLIMIT_FSIZE, lim.FileBytes)
 	}
-	for i := range want {
+	if l, ok := supervise.CPULimit(lim); ok && !shared && !without[sandbox.WallCPULimit] {
+		want = append(want, configs.Rlimit{Type: unix.RLIMIT_CPU, Soft: l.Cur, Hard: l.Max})
+	}
+	for i, w := range want {
 		var own unix.Rlimit
-		if err := unix.Getrlimit(want[i].Type, &own); err == nil {
-			want[i].Hard = min(want[i].Hard, own.Max)
+		if err := unix.Getrlimit(w.Type, &own); err == nil {
+			want[i].Hard = min(w.Hard, own.Max)
+			want[i].Soft = min(w.Soft, own.Max)
 		}
-		want[i].Soft = want[i].Hard
 	}
 	return want
 }

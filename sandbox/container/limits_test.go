@@ -6,6 +6,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/aspis-dev/aspis/sandbox"
 )
 
 func TestMemoryLimit(t *testing.T) {
@@ -40,6 +42,38 @@ func TestWatchedLimits(t *testing.T) {
 			t.Errorf("output %q", out)
 		}
 	})
+}
+
+// TestCPUTotal takes the control groups away, so that a total of processor time
+// has to do for the share.
+func TestCPUTotal(t *testing.T) {
+	rt := newRuntime(t)
+	rt.groups = hierarchy{}
+	spec := probeSpec("spin")
+	spec.Limits.WallClock = 30 * time.Second
+	spec.Limits.CPUPercent = 3 // of 30 s, and less than any machine has
+	p, err := rt.Start(testContext(t), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range p.Evidence().Walls {
+		if w.Name == sandbox.WallCPULimit && (!w.Standing || !strings.Contains(w.Seen, "resource limit: 1 seconds")) {
+			t.Errorf("%+v", w)
+		}
+	}
+	closeProcess(t, p)
+	if _, exit := run(t, rt, spec); exit.Signal != syscall.SIGXCPU && exit.Signal != syscall.SIGKILL || exit.TimedOut {
+		t.Errorf("exit %+v", exit)
+	}
+	spec.Without = []sandbox.WallName{sandbox.WallCPULimit}
+	p, err = rt.Start(testContext(t), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeProcess(t, p)
+	if mode, _ := p.Evidence().Mode(); mode == sandbox.ModeIsolated {
+		t.Error("isolated without any limit of processor time")
+	}
 }
 
 func TestPidsLimit(t *testing.T) {

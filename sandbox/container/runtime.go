@@ -219,7 +219,7 @@ func (p *process) launch(r *Runtime) (err error) {
 	if err := p.root.build(); err != nil {
 		return fmt.Errorf("build root file system: %w", err)
 	}
-	config := buildConfig(&p.spec, p.root.dir, r.dev, r.ids, p.without)
+	config := buildConfig(&p.spec, p.root.dir, r.dev, r.ids, p.group.holds["cpu"], p.without)
 	c, err := loadContainer(p.libDir, p.id, config, p.group)
 	if err != nil {
 		return fmt.Errorf("prepare container: %w", err)

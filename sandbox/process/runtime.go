@@ -154,10 +154,23 @@ func limit(pid int, lim sandbox.Limits) error {
 		if err := unix.Prlimit(pid, l.what, nil, &now); err != nil {
 			return fmt.Errorf("read limit %d: %w", l.what, err)
 		}
-		max := min(uint64(l.max), now.Max) // raising needs a capability
-		if err := unix.Prlimit(pid, l.what, &unix.Rlimit{Cur: max, Max: max}, nil); err != nil {
-			return fmt.Errorf("set limit %d to %d: %w", l.what, max, err)
+		most := min(uint64(l.max), now.Max) // raising needs a capability
+		if err := unix.Prlimit(pid, l.what, &unix.Rlimit{Cur: most, Max: most}, nil); err != nil {
+			return fmt.Errorf("set limit %d to %d: %w", l.what, most, err)
 		}
+	}
+	l, ok := supervise.CPULimit(lim)
+	if !ok {
+		return nil
+	}
+	var now unix.Rlimit
+	if err := unix.Prlimit(pid, unix.RLIMIT_CPU, nil, &now); err != nil {
+		return fmt.Errorf("read the limit of processor time: %w", err)
+	}
+	l.Max = min(l.Max, now.Max)
+	l.Cur = min(l.Cur, l.Max)
+	if err := unix.Prlimit(pid, unix.RLIMIT_CPU, &l, nil); err != nil {
+		return fmt.Errorf("limit processor time: %w", err)
 	}
 	return nil
 }

@@ -42,6 +42,9 @@ func main() {
 	case "exit":
 		fmt.Fprintln(os.Stderr, "leaving")
 		os.Exit(7)
+	case "spin":
+		for {
+		}
 	case "sleep":
 		fmt.Println("sleeping")
 		time.Sleep(time.Hour)
