@@ -41,7 +41,7 @@ func (s *secrets) scan(path string, content []byte) ([]hit, error) {
 	fragment := detect.Fragment{Raw: text, FilePath: path}
 	for _, f := range d.Detect(fragment) {
 		h := hit{rule: ruleSecret, path: path, line: f.StartLine, key: f.RuleID + "\x00" + f.Secret}
-		h.message = fmt.Sprintf("%s: %s", f.Description, redact(f.Secret))
+		h.message = fmt.Sprintf("%s: %s", strings.TrimSuffix(f.Description, "."), redact(f.Secret))
 		if h.line < len(lines) {
 			line := strings.TrimRight(lines[h.line], "\r\n")
 			first, _, _ := strings.Cut(f.Secret, "\n")

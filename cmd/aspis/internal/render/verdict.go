@@ -34,9 +34,6 @@ func Verdict(w io.Writer, v *schemas.Verdict, o Options) error {
 	for _, f := range v.Findings {
 		finding(&b, f, o)
 	}
-	if len(v.Findings) > 0 && len(v.Coverage.Degraded) > 0 {
-		b.WriteByte('\n')
-	}
 	for _, d := range v.Coverage.Degraded {
 		if d.Reason == schemas.ReasonBlockingDiagnostic {
 			continue // the findings above say it better
@@ -104,8 +101,7 @@ func finding(b *strings.Builder, f schemas.Finding, o Options) {
 	}
 }
 
-// source shows the line of a finding with marks under the range. Secrets stay
-// where they are: the line is shown only to who has the file anyway.
+// source shows the line of a finding with marks under the range.
 func source(b *strings.Builder, d schemas.Diagnostic, o Options) {
 	r := d.Location.Range
 	if r == nil || o.Source == nil {
@@ -124,11 +120,23 @@ func source(b *strings.Builder, d schemas.Diagnostic, o Options) {
 		end = 1 << 30
 	}
 	before, marked, after := cut(line, r.Start.Char, end)
+	if strings.Contains(d.Code, "secret") {
+		marked = mask(marked) // logs are read by more people than the repository
+	}
 	room := o.width() - 12
 	before, marked, after = fit(before, marked, after, room)
 	gutter := fmt.Sprintf("%5d | ", r.Start.Line+1)
 	fmt.Fprintf(b, "%s%s\n", o.Palette.dim(gutter), before+marked+after)
 	fmt.Fprintf(b, "%s%s%s\n", o.Palette.dim("      | "), strings.Repeat(" ", columns(before)), o.Palette.red(strings.Repeat("^", max(1, columns(marked)))))
+}
+
+// mask leaves so little of a secret that it is of no use.
+func mask(s string) string {
+	r := []rune(s)
+	for i := min(4, len(r)/4); i < len(r); i++ {
+		r[i] = '•'
+	}
+	return string(r)
 }
 
 func lineOf(content []byte, n int) (string, bool) {
