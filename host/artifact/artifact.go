@@ -135,6 +135,11 @@ func verifyFile(ctx context.Context, cache, exe, want string) (Verified, error) 
 	if err := os.MkdirAll(v.Dir, 0o755); err != nil {
 		return Verified{}, fmt.Errorf("make the artifact cache: %w", err)
 	}
+	// The caller's umask must not decide what the provider, under ids of its
+	// own, may read.
+	if err := os.Chmod(v.Dir, 0o755); err != nil {
+		return Verified{}, fmt.Errorf("make the artifact cache: %w", err)
+	}
 	out, err := renameio.NewPendingFile(copyPath, renameio.WithPermissions(0o755), renameio.WithExistingPermissions())
 	if err != nil {
 		return Verified{}, fmt.Errorf("copy the provider's executable: %w", err)

@@ -140,3 +140,19 @@ func TestDirectoryDigestCoversEverything(t *testing.T) {
 		t.Error("an executable outside the artifact was taken")
 	}
 }
+
+func TestCopyIsForEverybody(t *testing.T) {
+	old := syscall.Umask(0o077)
+	defer syscall.Umask(old)
+	exe := filepath.Join(t.TempDir(), "p")
+	write(t, exe, "one", 0o700)
+	v, err := Verify(context.Background(), filepath.Join(t.TempDir(), "cache"), exe, "", sum("one"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []string{v.Dir, filepath.Join(v.Dir, v.Exe)} {
+		if info, err := os.Stat(p); err != nil || info.Mode().Perm() != 0o755 {
+			t.Errorf("%s: %v, %v", p, info.Mode(), err)
+		}
+	}
+}

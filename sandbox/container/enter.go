@@ -44,8 +44,9 @@ type Entered struct {
 // then only hands on signals and the exit code, and the child dies with it.
 //
 // It must be called early, before anything is opened or started: all of that
-// would be done twice.
-func Enter(ctx context.Context) (Entered, error) {
+// would be done twice. note is handed to the child, which gets it from Inner;
+// it may be nil and has at most 1 MiB.
+func Enter(ctx context.Context, note []byte) (Entered, error) {
 	who, err := CurrentIdentity()
 	if err != nil {
 		return Entered{}, err
@@ -58,8 +59,13 @@ func Enter(ctx context.Context) (Entered, error) {
 	if able {
 		return e, nil
 	}
-	return e.run(ctx)
+	return e.run(ctx, note)
 }
+
+// Inner tells that this process is the child of an Enter, and what its parent
+// handed over. What lies outside of the user namespace, such as what the caller
+// may do on the machine, was for the parent to see.
+func Inner() (note []byte, inner bool) { return stage.Note, stage.Inner }
 
 // hasSysAdmin reads this process's effective capabilities.
 func hasSysAdmin() (bool, error) {
@@ -75,7 +81,10 @@ func hasSysAdmin() (bool, error) {
 const maxSaid = 4096
 
 // run starts the child, maps its ids, and stands in for it.
-func (e Entered) run(ctx context.Context) (Entered, error) {
+func (e Entered) run(ctx context.Context, note []byte) (Entered, error) {
+	if len(note) > stage.MaxNote {
+		return e, fmt.Errorf("a note of %d bytes is over the limit of %d", len(note), stage.MaxNote)
+	}
 	// The child is killed when the thread that started it ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -91,10 +100,15 @@ func (e Entered) run(ctx context.Context) (Entered, error) {
 		return e, err
 	}
 	defer toChild.Close()
+	handed, err := memoryFile("note", note)
+	if err != nil {
+		return e, errors.Join(err, fromChild.Close(), fromParent.Close())
+	}
+	defer handed.Close()
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Args = append([]string{os.Args[0], stage.EnterMarker}, os.Args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.ExtraFiles = []*os.File{fromParent, fromChild} // 3 and 4, see package stage
+	cmd.ExtraFiles = []*os.File{fromParent, fromChild, handed} // 3 to 5, see package stage
 	// A mount namespace is asked for at once, because a kernel may grant a user
 	// namespace without the power to make one.
 	cmd.SysProcAttr = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS, Pdeathsig: unix.SIGKILL}
@@ -130,6 +144,20 @@ func (e Entered) run(ctx context.Context) (Entered, error) {
 	e.Child = true
 	e.Code, err = standIn(ctx, cmd, signals)
 	return e, err
+}
+
+// memoryFile is a file of no file system, to be read from its beginning.
+func memoryFile(name string, content []byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("memfd_create", err)
+	}
+	f := os.NewFile(uintptr(fd), name)
+	// Written at its place, so that the position stays at the beginning.
+	if _, err := f.WriteAt(content, 0); err != nil {
+		return nil, errors.Join(fmt.Errorf("write %s: %w", name, err), f.Close())
+	}
+	return f, nil
 }
 
 // abandon ends a child that has not begun the command.

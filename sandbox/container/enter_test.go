@@ -59,7 +59,7 @@ func TestEnter(t *testing.T) {
 		t.Fatalf("exit code %d, want the child's 9; %v: %s", code, err, out)
 	}
 	inside := map[string]string{"single": "uid 0", "range": "uid 1000"}[wantIDs]
-	for _, want := range []string{`args=["-an-argument"]`, "ids=" + wantIDs, "== pid 1 " + inside, "NoNewPrivs:\t1", "CapEff:\t0000000000000000"} {
+	for _, want := range []string{`args=["-an-argument"]`, `inner=true note="handed over"`, "ids=" + wantIDs, "== pid 1 " + inside, "NoNewPrivs:\t1", "CapEff:\t0000000000000000"} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("output lacks %q: %s", want, out)
 		}

@@ -31,7 +31,7 @@ func helperMain() {
 
 func helper(ctx context.Context, what string) error {
 	if after, ok := strings.CutPrefix(what, "enter "); ok {
-		e, err := Enter(ctx)
+		e, err := Enter(ctx, []byte("handed over"))
 		if err != nil {
 			return err
 		}
@@ -43,7 +43,8 @@ func helper(ctx context.Context, what string) error {
 			fmt.Printf("not: %s\n", e.WhyNot)
 			return nil
 		}
-		fmt.Printf("child: %+v args=%q\n", e.Identity, os.Args[1:])
+		note, inner := Inner()
+		fmt.Printf("child: %+v args=%q inner=%v note=%q\n", e.Identity, os.Args[1:], inner, note)
 		what = after
 	}
 	space, err := NewSpace("")

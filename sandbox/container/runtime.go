@@ -204,6 +204,20 @@ func (r *Runtime) Start(ctx context.Context, spec sandbox.Spec) (_ sandbox.Proce
 	return p, nil
 }
 
+// Examine builds a sandbox as any other, in which nothing runs but the first
+// stage, takes its evidence and removes it. protect is as in a Spec.
+func (r *Runtime) Examine(ctx context.Context, limits sandbox.Limits, protect []string) (sandbox.Evidence, error) {
+	p, err := r.Start(ctx, sandbox.Spec{
+		Name: "examined", Path: stage.Path, Args: []string{stage.Path}, Dir: "/", Protect: protect, Limits: limits,
+	})
+	if err != nil {
+		return sandbox.Evidence{}, err
+	}
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer stop()
+	return p.Evidence(), p.Close(ctx)
+}
+
 // launch runs on the MountSpace's thread.
 func (p *process) launch(r *Runtime) (err error) {
 	p.launched = true

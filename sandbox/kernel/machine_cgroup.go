@@ -71,7 +71,7 @@ func (m machine) cgroups() Finding {
 	}
 	if len(bad) > 0 {
 		f.Seen += "; cannot: " + strings.Join(bad, ", ")
-		f.Fix = "Run as root, or by `systemd-run --user --scope -p Delegate=yes aspis ...`; without it resource limits and the host's watchdog do, and a share of the processor cannot be set."
+		f.Fix = "Run as root, or by `systemd-run --user --scope -p Delegate=yes aspis ...`; without it resource limits and the host's watchdog do, and a total of processor time takes the place of a share."
 	}
 	f.OK = len(bad) == 0
 	return f
@@ -123,7 +123,8 @@ func tryGroup(dir, controller string, unified bool) error {
 
 func makeGroup(dir, file string) error {
 	if err := os.Mkdir(dir, 0o755); err != nil {
-		return err
+		// Of the group's name, which was made up, nobody learns anything.
+		return fmt.Errorf("no group can be made in %q: %w", filepath.Dir(dir), errors.Unwrap(err))
 	}
 	_, err := os.Stat(filepath.Join(dir, file))
 	return errors.Join(err, os.Remove(dir))

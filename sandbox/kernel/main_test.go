@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	if os.Getenv(enterEnv) != "" {
-		e, err := container.Enter(context.Background())
+		e, err := container.Enter(context.Background(), nil)
 		if err != nil || e.WhyNot != "" {
 			fmt.Println("enter:", err, e.WhyNot)
 			os.Exit(1)

@@ -2,6 +2,7 @@ package stage
 
 import (
 	"fmt"
+	"io"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -20,6 +21,18 @@ const EnterReady = "ok"
 const (
 	enterFromParent = 3
 	enterToParent   = 4
+	enterNote       = 5
+)
+
+// MaxNote bounds what a parent may hand over, in bytes.
+const MaxNote = 1 << 20
+
+// Inner tells that this process is one that was started in a user namespace by
+// a parent of the same program, and Note is what the parent handed over. Both
+// are set before main and not changed after.
+var (
+	Inner bool
+	Note  []byte
 )
 
 // awaitMapping holds the program until its ids are mapped, and then executes
@@ -47,6 +60,14 @@ func entered() {
 		os.Exit(125)
 	}
 	_ = unix.Close(enterToParent)
+	Inner = true
+	note := os.NewFile(enterNote, "note")
+	b, err := io.ReadAll(io.LimitReader(note, MaxNote))
+	if err != nil {
+		os.Exit(125)
+	}
+	_ = note.Close()
+	Note = b
 	os.Args = append(os.Args[:1:1], os.Args[2:]...)
 }
 

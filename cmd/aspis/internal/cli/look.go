@@ -4,17 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
-	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/spf13/cobra"
 
 	"github.com/aspis-dev/aspis/cmd/aspis/internal/render"
 	"github.com/aspis-dev/aspis/host"
-	"github.com/aspis-dev/aspis/sandbox"
-	"github.com/aspis-dev/aspis/sandbox/container"
-	"github.com/aspis-dev/aspis/sandbox/kernel"
 )
 
 func (a *app) statusCommand() *cobra.Command {
@@ -64,115 +59,6 @@ func (a *app) status(ctx context.Context, prometheus bool) error {
 		return a.json(st)
 	}
 	return render.Status(a.out, st, a.style())
-}
-
-func (a *app) doctorCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "doctor", Short: "Show what this machine can do, and what to change where it cannot", Args: cobra.NoArgs,
-		Long: `Try what sandboxes need on this machine, then build one, hold it before it runs
-anything, and show every wall that the kernel confirms. Each wall that is missing
-comes with what can be done about it.`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.doctor(cmd.Context()) },
-	}
-}
-
-// doctorReport is what doctor prints as JSON.
-type doctorReport struct {
-	Mode    string           `json:"mode"`
-	WhyNot  string           `json:"whyNot,omitzero"`
-	Machine []kernel.Finding `json:"machine"`
-	Walls   []sandbox.Wall   `json:"walls"`
-}
-
-func (a *app) doctor(ctx context.Context) error {
-	if err := a.checkFormat(); err != nil {
-		return err
-	}
-	state, err := stateDir()
-	if err != nil {
-		return err
-	}
-	var report doctorReport
-	// The machine is looked at as the caller; a user namespace of ours would
-	// hide what the caller may do.
-	if who, err := container.CurrentIdentity(); err == nil && !who.UserNS {
-		report.Machine = kernel.Probe(ctx, state)
-		if a.format == "text" {
-			if err := a.facts(report.Machine); err != nil {
-				return err
-			}
-		}
-	}
-	why, done, err := a.enter(ctx)
-	if err != nil || done {
-		return err
-	}
-	report.Mode, report.WhyNot = "gated", why
-	if why == "" {
-		ev, err := probeSandbox(ctx, state)
-		if err != nil {
-			report.WhyNot = err.Error()
-		} else {
-			mode, _ := ev.Mode()
-			report.Mode, report.Walls = mode.String(), ev.Walls
-		}
-	}
-	if a.format == "json" {
-		return a.json(report)
-	}
-	return a.doctorText(report)
-}
-
-func (a *app) facts(list []kernel.Finding) error {
-	var rows []render.FactRow
-	for _, f := range list {
-		rows = append(rows, render.FactRow{Name: f.Name, OK: f.OK, Seen: f.Seen, Remedy: f.Fix})
-	}
-	if _, err := fmt.Fprintln(a.out, "this machine"); err != nil {
-		return err
-	}
-	return render.Facts(a.out, rows, a.style())
-}
-
-func (a *app) doctorText(r doctorReport) error {
-	if r.WhyNot != "" {
-		_, err := fmt.Fprintf(a.out, "\nno sandbox can be built: %s\nproviders would run as %s: a gate that asks for more is indeterminate\n", render.Escape(r.WhyNot), r.Mode)
-		return err
-	}
-	var rows []render.WallRow
-	for _, w := range r.Walls {
-		rows = append(rows, render.WallRow{Name: string(w.Name), Standing: w.Standing, Seen: w.Seen, Fix: w.Fix, Needed: w.Needed.String()})
-	}
-	if _, err := fmt.Fprintln(a.out, "\nwalls of a sandbox built just now, as the kernel shows them"); err != nil {
-		return err
-	}
-	if err := render.Walls(a.out, rows, a.style()); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintf(a.out, "\na provider would run %s\n", r.Mode)
-	return err
-}
-
-// probeSandbox builds a sandbox, takes its evidence and removes it; nothing
-// runs in it but our own first stage.
-func probeSandbox(ctx context.Context, state string) (ev sandbox.Evidence, err error) {
-	space, err := container.NewSpace("")
-	if err != nil {
-		return ev, err
-	}
-	defer func() { err = errors.Join(err, space.Close()) }()
-	rt, err := container.New(container.Options{StateDir: filepath.Join(state, "run"), Space: space})
-	if err != nil {
-		return ev, err
-	}
-	p, err := rt.Start(ctx, sandbox.Spec{Name: "doctor", Path: "/provider/none", Args: []string{"none"}, Dir: "/",
-		Protect: []string{state},
-		Limits:  sandbox.Limits{MemoryBytes: 64 << 20, Pids: 16, OpenFiles: 64, CPUPercent: 100, TmpBytes: 1 << 20, FileBytes: 1 << 20, WallClock: time.Minute}})
-	if err != nil {
-		return ev, err
-	}
-	ev = p.Evidence()
-	return ev, p.Close(ctx)
 }
 
 func (a *app) receiptCommand() *cobra.Command {

@@ -54,12 +54,46 @@ func stateDir() (string, error) {
 // means running the command again in a user namespace. done is true when that
 // has happened and a.code is the answer.
 func (a *app) enter(ctx context.Context) (why string, done bool, err error) {
-	e, err := container.Enter(ctx)
+	return a.enterWith(ctx, nil)
+}
+
+// enterWith hands a note to the command that is run again.
+func (a *app) enterWith(ctx context.Context, note []byte) (why string, done bool, err error) {
+	if _, inner := container.Inner(); !inner {
+		// Before: a sandbox with ids of its own belongs to the user namespace of
+		// the host that made it. The caller, who owns that, may end what is left
+		// in it; a user namespace beside it may not.
+		if err := a.collectLeftovers(ctx); err != nil {
+			return "", false, err
+		}
+	}
+	e, err := container.Enter(ctx, note)
 	if err != nil {
 		return "", false, err
 	}
 	a.code = e.Code
 	return e.WhyNot, e.Child, nil
+}
+
+// collectLeftovers removes what killed hosts have left. What cannot be removed
+// is in the way of nobody, so that it is only told.
+func (a *app) collectLeftovers(ctx context.Context) error {
+	state, err := stateDir()
+	if err != nil {
+		return err
+	}
+	left, err := container.CollectLeftovers(ctx, filepath.Join(state, "run"))
+	for _, id := range left.Collected {
+		a.logger().Warn("removed what a killed host had left", "sandbox", id)
+	}
+	if err != nil {
+		a.logger().Warn("what a killed host has left could not be removed", "error", err)
+	}
+	return ctx.Err()
+}
+
+func (a *app) logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 
 // bench is an open workspace with everything that judges it.
@@ -89,7 +123,7 @@ func (a *app) openRepo(ctx context.Context) (*bench, error) {
 	if err := os.MkdirAll(state, 0o711); err != nil {
 		return nil, stateError(state, err)
 	}
-	b := &bench{state: state, log: slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelWarn}))}
+	b := &bench{state: state, log: a.logger()}
 	if b.repo, err = gitrepo.Open(ctx, a.repo, gitrepo.Options{StateDir: filepath.Join(state, "git")}); err != nil {
 		return nil, err
 	}
@@ -117,13 +151,6 @@ func (a *app) open(ctx context.Context, b *bench, o openOptions) (err error) {
 	runtimes := map[string]sandbox.Runtime{"process": process.New()}
 	whyNot := o.whyNot
 	if whyNot == "" {
-		left, err := container.CollectLeftovers(ctx, filepath.Join(b.state, "run"))
-		if err != nil {
-			return fmt.Errorf("clean up after a host that was killed: %w", err)
-		}
-		for _, id := range left.Collected {
-			b.log.Warn("removed what a killed host had left", "sandbox", id)
-		}
 		if b.space, err = container.NewSpace(""); err != nil {
 			whyNot = err.Error()
 		} else if rt, err := container.New(container.Options{StateDir: filepath.Join(b.state, "run"), Space: b.space}); err != nil {
