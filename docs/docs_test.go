@@ -97,6 +97,7 @@ func TestEveryDegradationIsExplained(t *testing.T) {
 		schemas.ReasonMissingRequiredProvider, schemas.ReasonStaleBaseline, schemas.ReasonBlockingDiagnostic, schemas.ReasonMissingAuthority,
 		schemas.ReasonInsufficientAssurance, schemas.ReasonIncomplete, schemas.ReasonUnsupported, schemas.ReasonError, schemas.ReasonCancelled,
 		schemas.ReasonMalformed, schemas.ReasonTimedOut, schemas.ReasonOptionalDegraded, schemas.ReasonPolicySelfAuthorization, schemas.ReasonDirectWriteRisk,
+		schemas.ReasonIncompatible, schemas.ReasonUnavailable, schemas.ReasonUnsupportedAssurance, schemas.ReasonLatticeFastPath,
 	} {
 		if !strings.Contains(string(raw), "`"+string(r)+"`") {
 			t.Errorf("troubleshooting.md does not explain %s", r)

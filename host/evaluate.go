@@ -211,9 +211,15 @@ func (h *Host) weighOne(ev Evaluation, plan plan, req requirement, r *run) weigh
 	}
 	if f := r.result.Failure; f != nil {
 		w.losses = append(w.losses, h.loss(ev.CallSite, f.Class, f.Degradation(p.ID, req.ID, schemas.Check)))
+		if f.FastPath {
+			lose(schemas.FailContract, schemas.ReasonLatticeFastPath, "a result of the provider's own making does not count; the host decides")
+		}
 	}
 	if !grant.granted {
 		lose(schemas.FailPolicy, schemas.ReasonMissingAuthority, grant.why)
+	}
+	if r.trace.NoSandbox != "" {
+		lose(schemas.FailPolicy, schemas.ReasonUnsupportedAssurance, "no sandbox can be built on this machine: "+r.trace.NoSandbox)
 	}
 	if r.trace.Started && !req.accepts(r.trace.Mode) {
 		detail := fmt.Sprintf("%s was achieved; the requirement accepts %s", r.trace.Mode, joinModes(req.accept))

@@ -103,7 +103,7 @@ func (h *Host) session(ctx context.Context, ev Evaluation, r *run) (*supervise.S
 		r.trace.Warm = true
 		return s, func() {}, nil
 	}
-	launch, release, f := h.prepare(ctx, ev, r.provider)
+	launch, release, f := h.prepare(ctx, ev, r)
 	if f != nil {
 		return nil, nil, f
 	}
@@ -125,14 +125,15 @@ func (h *Host) session(ctx context.Context, ev Evaluation, r *run) (*supervise.S
 }
 
 // prepare verifies the artifact against its pin and describes the sandbox.
-func (h *Host) prepare(ctx context.Context, ev Evaluation, p provider) (supervise.Launch, func(), *supervise.Failure) {
+func (h *Host) prepare(ctx context.Context, ev Evaluation, r *run) (supervise.Launch, func(), *supervise.Failure) {
 	var launch supervise.Launch
+	p := r.provider
 	v, err := artifact.Verify(ctx, h.artifactDir(), p.Executable, p.ArtifactDir, p.Digest)
 	var mismatch *artifact.MismatchError
 	var missing *artifact.MissingError
 	switch {
 	case errors.As(err, &mismatch):
-		return launch, nil, &supervise.Failure{Reason: schemas.ReasonSkewed, Class: schemas.FailContract, State: schemas.StateIncompatible, Detail: err.Error()}
+		return launch, nil, &supervise.Failure{Reason: schemas.ReasonIncompatible, Class: schemas.FailContract, State: schemas.StateIncompatible, Detail: err.Error()}
 	case errors.As(err, &missing):
 		return launch, nil, &supervise.Failure{Reason: schemas.ReasonMissing, Class: schemas.FailHealth, State: schemas.StateUnavailable, Detail: err.Error()}
 	case err != nil:
@@ -159,8 +160,9 @@ func (h *Host) prepare(ctx context.Context, ev Evaluation, p provider) (supervis
 	runtime, why := h.opt.Runtime(p.Runtime)
 	if runtime == nil {
 		release()
+		r.trace.NoSandbox = why
 		return launch, nil, &supervise.Failure{Reason: schemas.ReasonInsufficientAssurance, Class: schemas.FailPolicy, State: schemas.StateUnavailable,
-			Detail: "no sandbox can be built on this machine: " + why}
+			Detail: "it was not run: nothing would confine it"}
 	}
 	launch = supervise.Launch{ID: p.ID, Version: p.Version, Spec: spec, Runtime: runtime, Least: p.least,
 		Ceiling: p.Ceiling, Limits: h.opt.SessionLimits, Host: h.name()}

@@ -23,6 +23,7 @@ type ProviderTrace struct {
 	Failure   string                 `json:"failure,omitzero"`
 	Reason    string                 `json:"reason,omitzero"`
 	Missing   string                 `json:"missing,omitzero"`
+	NoSandbox string                 `json:"noSandbox,omitzero"`
 	Grant     *schemas.Permissions   `json:"grant,omitzero"`
 	Walls     *sandbox.Evidence      `json:"walls,omitzero"`
 	Callbacks int64                  `json:"callbacks"`

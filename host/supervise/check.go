@@ -93,7 +93,7 @@ func (s *Session) end(r *request) CheckResult {
 // judge validates one answer.
 func (s *Session) judge(ctx context.Context, raw jsontext.Value, q CheckRequest, r *request, served []schemas.BlobRef) (*schemas.Assessment, *Failure) {
 	if pointer, found := schemas.ForbiddenField(raw, false); found {
-		return nil, malformed("the assessment carries the host-owned field %s", clip(pointer, 200))
+		return nil, hostOwned("the assessment", pointer)
 	}
 	a, err := schemas.DecodeAssessment(raw, schemas.Limits{MaxBytes: s.limits.LineBytes})
 	if err != nil {

@@ -20,6 +20,9 @@ type Failure struct {
 	Detail string
 	// Fatal is true when the conversation cannot go on.
 	Fatal bool
+	// FastPath is true when a provider claimed a result that is the host's to
+	// make: a verdict, a decision, a pass.
+	FastPath bool
 }
 
 func (f *Failure) Error() string { return string(f.Reason) + ": " + f.Detail }
@@ -35,6 +38,14 @@ func (f *Failure) Degradation(provider, requirement string, family schemas.Capab
 func malformed(format string, args ...any) *Failure {
 	return &Failure{Reason: schemas.ReasonMalformed, Class: schemas.FailContract, State: schemas.StateMalformed,
 		Detail: fmt.Sprintf(format, args...), Fatal: true}
+}
+
+// hostOwned is the failure for a field that a provider may not send.
+func hostOwned(what, pointer string) *Failure {
+	f := malformed("%s carries the host-owned field %s", what, clip(pointer, 200))
+	name := pointer[strings.LastIndexByte(pointer, '/')+1:]
+	f.FastPath = name == "pass" || name == "decision" || name == "verdict" || name == "hostDecision" || name == "disposition"
+	return f
 }
 
 // overBudget is the failure for what a provider does too much of (§8).

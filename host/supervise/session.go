@@ -208,7 +208,7 @@ func (s *Session) handshake(ctx context.Context) *Failure {
 		return f
 	}
 	if pointer, found := schemas.ForbiddenField(raw, false); found {
-		return malformed("initialize answered with the host-owned field %s", clip(pointer, 200))
+		return hostOwned("the answer to initialize", pointer)
 	}
 	info, err := schemas.DecodeInitializeResult(raw, schemas.Limits{})
 	if err != nil {
