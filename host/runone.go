@@ -139,6 +139,13 @@ func (h *Host) prepare(ctx context.Context, ev Evaluation, r *run) (supervise.La
 	case err != nil:
 		return launch, nil, unready("its artifact could not be verified", err)
 	}
+	// Before anything is mounted, which needs what is missing here as well.
+	runtime, why := h.opt.Runtime(p.Runtime)
+	if runtime == nil {
+		r.trace.NoSandbox = why
+		return launch, nil, &supervise.Failure{Reason: schemas.ReasonInsufficientAssurance, Class: schemas.FailPolicy, State: schemas.StateUnavailable,
+			Detail: "it was not run: nothing would confine it"}
+	}
 	spec := sandbox.Spec{
 		Name: p.ID, Path: artifactTarget + "/" + v.Exe, Dir: artifactTarget, Artifact: v.Dir,
 		Args: append([]string{artifactTarget + "/" + v.Exe}, p.Args...), Env: p.Env, System: p.System,
@@ -156,13 +163,6 @@ func (h *Host) prepare(ctx context.Context, ev Evaluation, r *run) (supervise.La
 				h.log.Error("a snapshot view was not removed", "error", err)
 			}
 		}
-	}
-	runtime, why := h.opt.Runtime(p.Runtime)
-	if runtime == nil {
-		release()
-		r.trace.NoSandbox = why
-		return launch, nil, &supervise.Failure{Reason: schemas.ReasonInsufficientAssurance, Class: schemas.FailPolicy, State: schemas.StateUnavailable,
-			Detail: "it was not run: nothing would confine it"}
 	}
 	launch = supervise.Launch{ID: p.ID, Version: p.Version, Spec: spec, Runtime: runtime, Least: p.least,
 		Ceiling: p.Ceiling, Limits: h.opt.SessionLimits, Host: h.name()}

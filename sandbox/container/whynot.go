@@ -16,7 +16,7 @@ func whyNoUserNS(err error) string {
 	case sysctl("kernel/unprivileged_userns_clone") == "0":
 		return "unprivileged user namespaces are switched off; allow them with: sysctl kernel.unprivileged_userns_clone=1"
 	case sysctl("user/max_user_namespaces") == "0":
-		return "user namespaces are switched off; allow them with: sysctl user.max_user_namespaces=10000"
+		return "user namespaces are switched off; allow them with: sysctl user.max_user_namespaces=15000"
 	case errors.Is(err, unix.ENOSPC):
 		return "the limit of user namespaces is reached; raise it with: sysctl user.max_user_namespaces"
 	case errors.Is(err, unix.EPERM) && sysctl("kernel/apparmor_restrict_unprivileged_userns") == "1":
