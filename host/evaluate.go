@@ -229,9 +229,11 @@ func (h *Host) weighOne(ev Evaluation, plan plan, req requirement, r *run) weigh
 		if r.result.Failure == nil || r.result.Failure.Reason != schemas.ReasonInsufficientAssurance {
 			lose(schemas.FailPolicy, schemas.ReasonInsufficientAssurance, detail)
 		}
-		if r.trace.Mode == schemas.Gated || r.trace.Mode == schemas.Advisory {
-			lose(schemas.FailPolicy, schemas.ReasonDirectWriteRisk, "the provider could have written the worktree directly")
-		}
+	}
+	if r.trace.Started && (r.trace.Mode == schemas.Gated || r.trace.Mode == schemas.Advisory) {
+		// Whatever the requirement accepts: coverage must be marked
+		// (host-obligations §3), and marked coverage is no full coverage.
+		lose(schemas.FailPolicy, schemas.ReasonDirectWriteRisk, "the provider could have written the worktree directly")
 	}
 	a := r.result.Assessment
 	if a == nil {
