@@ -2,12 +2,15 @@ package host
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/aspis-dev/aspis/apply"
 	"github.com/aspis-dev/aspis/host/receipt"
 	"github.com/aspis-dev/aspis/host/supervise"
 	"github.com/aspis-dev/aspis/schemas"
@@ -127,18 +130,38 @@ func checkPlan(ctx context.Context, a supervise.Answer, p provider, params schem
 	case plan.WorkspaceEdit != nil && !plan.WorkspaceEdit.Baseline.Same(params.Baseline):
 		return bad(schemas.ReasonStale, "the plan's edit is on another baseline")
 	}
-	if plan.WorkspaceEdit == nil {
-		return plan, nil
-	}
-	for i, d := range plan.WorkspaceEdit.DocumentChanges {
-		if d.After == "" || slices.Contains(a.Offered, d.After) {
-			continue
-		}
-		if paths, err := content.Paths(ctx, d.After); err != nil || len(paths) == 0 {
-			return bad(schemas.ReasonMalformed, "document change %d refers to the blob %s, which was never put", i, d.After)
-		}
+	err = apply.Check(ctx, &plan, planBase{content: content, offered: a.Offered})
+	var problem *apply.Problem
+	switch {
+	case errors.As(err, &problem) && problem.Stale:
+		return bad(schemas.ReasonStale, "the plan does not fit the baseline: %v", problem)
+	case errors.As(err, &problem):
+		return bad(schemas.ReasonMalformed, "the plan cannot be taken: %v", problem)
+	case err != nil:
+		return bad(schemas.ReasonUnavailable, "the plan could not be checked: %v", err)
 	}
 	return plan, nil
+}
+
+// planBase is the baseline with the blobs that came with a plan.
+type planBase struct {
+	content supervise.Content
+	offered []schemas.BlobRef
+}
+
+func (b planBase) Blob(ctx context.Context, path string) (schemas.BlobRef, bool, error) {
+	e, ok, err := b.content.Entry(ctx, path)
+	return e.BlobID, ok, err
+}
+
+func (b planBase) Open(ctx context.Context, ref schemas.BlobRef) (io.ReadCloser, bool, error) {
+	if !slices.Contains(b.offered, ref) {
+		if paths, err := b.content.Paths(ctx, ref); err != nil || len(paths) == 0 {
+			return nil, false, err
+		}
+	}
+	r, _, err := b.content.Open(ctx, ref)
+	return r, err == nil, err
 }
 
 func (h *Host) sealPlan(ctx context.Context, p *schemas.RequestEditPlanParams, place Place, plan plan, pr provider, got proposed, evidence schemas.AuthorityEvidence, failures []schemas.Degradation, requestDigest string, started time.Time) (*schemas.RequestEditPlanResult, error) {
