@@ -77,7 +77,8 @@ func (h *Host) Evaluate(ctx context.Context, ev Evaluation) (*schemas.Verdict, e
 		losses = append(losses, schemas.Degradation{Source: "policy", Reason: schemas.ReasonStale,
 			Detail: "the caller expects the policy " + ev.BasePolicyDigest + "; the one in force is " + plan.digest})
 	}
-	runs := h.runAll(work, ev, plan, digest)
+	impact := &impact{}
+	runs := h.runAll(work, ev, plan, digest, impact)
 	if moved, err := ev.Workspace.Moved(context.WithoutCancel(ctx)); err != nil || moved != "" {
 		if err != nil {
 			moved = "whether the repository moved could not be told: " + err.Error()
@@ -86,6 +87,7 @@ func (h *Host) Evaluate(ctx context.Context, ev Evaluation) (*schemas.Verdict, e
 	}
 	facts, findings, authorities := h.weigh(ev, plan, runs)
 	facts.HostLosses = losses
+	facts.Requirements = append(facts.Requirements, impact.losses(h, ev.CallSite)...)
 	outcome := decide.Decide(facts)
 	for _, d := range outcome.FailedOpen {
 		h.log.Warn("fail-open", "provider", d.Source, "requirement", d.Requirement, "callSite", ev.CallSite, "detail", d.Detail)
@@ -97,7 +99,7 @@ func (h *Host) Evaluate(ctx context.Context, ev Evaluation) (*schemas.Verdict, e
 }
 
 // runAll runs every provider of the plan once, side by side.
-func (h *Host) runAll(ctx context.Context, ev Evaluation, plan plan, digest string) map[string]*run {
+func (h *Host) runAll(ctx context.Context, ev Evaluation, plan plan, digest string, impact *impact) map[string]*run {
 	runs := map[string]*run{}
 	for _, r := range plan.requirements {
 		for _, p := range r.providers {
@@ -108,7 +110,7 @@ func (h *Host) runAll(ctx context.Context, ev Evaluation, plan plan, digest stri
 	}
 	var all sync.WaitGroup
 	for _, r := range runs {
-		all.Go(func() { h.runOne(ctx, ev, r, plan, digest) })
+		all.Go(func() { h.runOne(ctx, ev, r, digest, impact) })
 	}
 	all.Wait()
 	return runs

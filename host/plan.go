@@ -44,6 +44,7 @@ type provider struct {
 	System        bool
 	Snapshot      bool // candidate and baseline are mounted in its view
 	Runtime       string
+	Scope         string
 	Configuration jsontext.Value
 	Ceiling       schemas.Permissions
 	Limits        sandbox.Limits

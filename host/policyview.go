@@ -58,7 +58,7 @@ func (h *Host) view(p policy.Provider) provider {
 	v := provider{
 		ID: p.ID, Version: p.Version, Identity: p.IdentityOrDefault(), Digest: p.Digest, Conformance: p.ConformanceOrDefault(),
 		Capabilities: p.Capabilities, Executable: p.Executable, Args: p.Args, ArtifactDir: p.ArtifactDir, System: p.System,
-		Snapshot: p.Workspace == "snapshot", Runtime: p.Runtime, Configuration: p.Configuration, least: h.least(p), rule: p,
+		Snapshot: p.Workspace == "snapshot", Runtime: p.Runtime, Configuration: p.Configuration, Scope: p.Scope, least: h.least(p), rule: p,
 	}
 	if v.Runtime == "" {
 		v.Runtime = "container"

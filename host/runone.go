@@ -22,7 +22,7 @@ const (
 // runOne takes one provider from its pin to its answer. Whatever goes wrong is
 // in the result; nothing of the provider is left when it returns, unless the
 // session stays warm.
-func (h *Host) runOne(ctx context.Context, ev Evaluation, r *run, plan plan, digest string) {
+func (h *Host) runOne(ctx context.Context, ev Evaluation, r *run, digest string, impact *impact) {
 	started := time.Now()
 	r.trace = ProviderTrace{ID: r.provider.ID, Version: r.provider.Version, Digest: r.provider.Digest,
 		State: schemas.StateUnavailable, Mode: schemas.Advisory}
@@ -58,7 +58,7 @@ func (h *Host) runOne(ctx context.Context, ev Evaluation, r *run, plan plan, dig
 	}
 	q := supervise.CheckRequest{
 		Content: content, ConfigDigest: configDigest, ChangesetDigest: digest, SeesSnapshot: r.provider.Snapshot,
-		Params: schemas.CheckParams{ChangeSet: ev.ChangeSet, Scope: schemas.Scope{Name: "changeset"},
+		Params: schemas.CheckParams{ChangeSet: ev.ChangeSet, Scope: h.scope(ctx, ev, r.provider, content, impact),
 			Comparison: ev.Comparison, Configuration: config},
 	}
 	r.result = session.Check(ctx, q)

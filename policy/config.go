@@ -49,6 +49,9 @@ type Provider struct {
 	// callbacks (bytes come by workspace/readBlob only, and the provider can stay
 	// warm between evaluations). The default is callbacks.
 	Workspace string `json:"workspace,omitzero"`
+	// Scope is changeset (the default), workspace, or impacted: the changed files
+	// and those that inspect providers say depend on them.
+	Scope string `json:"scope,omitzero"`
 	// System gives it the machine's programs and libraries, read-only.
 	System bool `json:"system,omitzero"`
 }
@@ -173,6 +176,7 @@ func (k *checks) provider(at string, p Provider) {
 	}
 	k.require(at+"/runtime", p.Runtime == "" || p.Runtime == "container" || p.Runtime == "process", "is %q; use container, or process for no walls", p.Runtime)
 	k.require(at+"/workspace", p.Workspace == "" || p.Workspace == "snapshot" || p.Workspace == "callbacks", "is %q; use snapshot or callbacks", p.Workspace)
+	k.require(at+"/scope", p.Scope == "" || p.Scope == "changeset" || p.Scope == "workspace" || p.Scope == "impacted", "is %q; use changeset, workspace or impacted", p.Scope)
 	for name := range p.Environment {
 		k.require(at+"/environment", name != "" && !strings.ContainsAny(name, "=\x00"), "has the name %q", name)
 	}
