@@ -51,21 +51,24 @@ func chooseIDs(who Identity, base uint32, userNS bool) (ids, error) {
 	if err != nil {
 		return ids{}, err
 	}
-	n := min(contiguous(u), contiguous(g), idCount)
-	i := ids{userNS: userNS, uids: same(u, n), gids: same(g, n)}
-	if n > providerID {
-		i.user, i.owner = providerID, providerID
+	n := min(contiguous(u), contiguous(g), idCount+1)
+	if n-1 > providerID {
+		// From 1 up: 0 is whoever started us, perhaps the machine's own root,
+		// and not even the sandbox's root may be that.
+		return ids{userNS: userNS, uids: mapFrom(u, 1, n-1), gids: mapFrom(g, 1, n-1), user: providerID, owner: providerID + 1}, nil
 	}
-	return i, nil
+	n = min(n, idCount)
+	return ids{userNS: userNS, uids: mapFrom(u, 0, n), gids: mapFrom(g, 0, n)}, nil
 }
 
-// same maps the first n ids to themselves. The kernel wants each line of a map
-// to lie within one line of the map around it.
-func same(around []idRange, n int64) []configs.IDMap {
+// mapFrom maps n ids inside, from 0 up, to those from first up here. The
+// kernel wants each line of a map to lie within one line of the map around it.
+func mapFrom(around []idRange, first, n int64) []configs.IDMap {
 	var m []configs.IDMap
 	for _, r := range around {
-		if r.inside < n {
-			m = append(m, configs.IDMap{ContainerID: r.inside, HostID: r.inside, Size: min(r.count, n-r.inside)})
+		from, to := max(r.inside, first), min(r.inside+r.count, first+n)
+		if from < to {
+			m = append(m, configs.IDMap{ContainerID: from - first, HostID: from, Size: to - from})
 		}
 	}
 	return m

@@ -125,6 +125,9 @@ func (e Entered) run(ctx context.Context, note []byte) (Entered, error) {
 	e.Ids, e.WhySingle, err = mapIDs(ctx, cmd.Process.Pid)
 	if err != nil {
 		e.WhyNot = fmt.Sprintf("the ids of a user namespace cannot be mapped: %v", err)
+		if os.Geteuid() == 0 {
+			e.WhyNot += "; run as another user than root, or give root CAP_SETUID, CAP_SETGID and CAP_SETFCAP"
+		}
 		return e, abandon(cmd)
 	}
 	if _, err := toChild.Write([]byte{stage.Go}); err != nil {
@@ -222,6 +225,12 @@ const mapTimeout = 10 * time.Second
 func mapIDs(ctx context.Context, pid int) (ids, whySingle string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, mapTimeout)
 	defer cancel()
+	proc := "/proc/" + strconv.Itoa(pid)
+	if os.Geteuid() == 0 {
+		if err := mapAsRoot(proc); err == nil {
+			return "range", "", nil
+		}
+	}
 	uids, uerr := subordinate("/etc/subuid")
 	gids, gerr := subordinate("/etc/subgid")
 	if err := errors.Join(uerr, gerr); err != nil {
@@ -231,7 +240,6 @@ func mapIDs(ctx context.Context, pid int) (ids, whySingle string, err error) {
 	} else {
 		return "range", "", nil
 	}
-	proc := "/proc/" + strconv.Itoa(pid)
 	// The kernel wants setgroups given up before an unprivileged gid_map.
 	for _, f := range []struct{ name, text string }{
 		{"setgroups", "deny"},
@@ -243,6 +251,38 @@ func mapIDs(ctx context.Context, pid int) (ids, whySingle string, err error) {
 		}
 	}
 	return "single", whySingle, nil
+}
+
+// mapAsRoot serves a root without CAP_SYS_ADMIN, as containers have it: while
+// it may set ids (CAP_SETUID, CAP_SETGID, and CAP_SETFCAP to map its own 0), it
+// may map a range by itself.
+func mapAsRoot(proc string) error {
+	for _, f := range []string{"uid_map", "gid_map"} {
+		around, err := readIDMap("/proc/self/" + f)
+		if err != nil {
+			return err
+		}
+		sub, ok := spare(around)
+		if !ok {
+			return fmt.Errorf("%s has no ids to spare", f)
+		}
+		if err := writeControl(proc, f, fmt.Sprintf("0 0 1\n1 %d %d", sub.inside, sub.count)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// spare finds ids that are nobody's: on the machine itself as for its root,
+// in a namespace with fewer those of its upper half, above all accounts that
+// distributions make and below the highest, of which some are special.
+func spare(around []idRange) (idRange, bool) {
+	n := contiguous(around)
+	if n > DefaultUIDBase+idCount {
+		return idRange{inside: DefaultUIDBase, count: idCount}, true
+	}
+	sub := idRange{inside: n / 2, count: min(n/2-n/64, idCount)}
+	return sub, sub.count > providerID+1
 }
 
 func mapRange(ctx context.Context, pid int, uids, gids idRange) error {

@@ -27,10 +27,20 @@ func TestContiguous(t *testing.T) {
 	}
 }
 
-func TestSame(t *testing.T) {
-	got := same([]idRange{{0, 1000, 1}, {1, 100000, 65536}}, 65536)
-	want := []configs.IDMap{{Size: 1}, {ContainerID: 1, HostID: 1, Size: 65535}}
-	if d := cmp.Diff(want, got); d != "" {
-		t.Error(d)
+func TestMapFrom(t *testing.T) {
+	around := []idRange{{0, 1000, 1}, {1, 100000, 65536}}
+	for _, c := range []struct {
+		name     string
+		first, n int64
+		want     []configs.IDMap
+	}{
+		{"with the caller", 0, 65536, []configs.IDMap{{Size: 1}, {ContainerID: 1, HostID: 1, Size: 65535}}},
+		{"without the caller", 1, 65536, []configs.IDMap{{HostID: 1, Size: 65536}}},
+		{"the caller alone", 0, 1, []configs.IDMap{{Size: 1}}},
+		{"more than there is", 1, 70000, []configs.IDMap{{HostID: 1, Size: 65536}}},
+	} {
+		if d := cmp.Diff(c.want, mapFrom(around, c.first, c.n)); d != "" {
+			t.Errorf("%s: %s", c.name, d)
+		}
 	}
 }

@@ -206,7 +206,7 @@ func (m machine) userNamespaces() Finding {
 	case sysctl("user.max_user_namespaces") == "0":
 		f.Fix = "sudo sysctl user.max_user_namespaces=15000"
 	case restrictedByAppArmor() && !m.root:
-		f.Fix = "Load an AppArmor profile for aspis that has the rule `userns,`, or: sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0"
+		f.Fix = "Load the AppArmor profile contrib/apparmor/aspis, which has the rule `userns,` for this program: sudo install -m 644 contrib/apparmor/aspis /etc/apparmor.d/aspis && sudo apparmor_parser -r /etc/apparmor.d/aspis; or: sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0"
 	case m.unprivileged.start != nil && errors.Is(m.unprivileged.start, unix.EINVAL):
 		f.Fix = "Use a kernel with CONFIG_USER_NS and the other namespaces."
 	case m.unprivileged.start != nil && errors.Is(m.unprivileged.start, unix.ENOSPC):
@@ -233,7 +233,7 @@ func (m machine) apparmor() Finding {
 		if !m.root && m.unprivileged.failure("tmpfs") != "" {
 			f.OK = false
 			f.Walls = []sandbox.WallName{sandbox.WallUserNamespace}
-			f.Fix = "Load an AppArmor profile for aspis that has the rule `userns,`, or: sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0"
+			f.Fix = "Load the AppArmor profile contrib/apparmor/aspis, which has the rule `userns,` for this program: sudo install -m 644 contrib/apparmor/aspis /etc/apparmor.d/aspis && sudo apparmor_parser -r /etc/apparmor.d/aspis; or: sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0"
 		}
 	}
 	if s, err := readText("/sys/fs/selinux/enforce", maxControl); err == nil && strings.TrimSpace(s) == "1" {
@@ -250,7 +250,7 @@ func (m machine) best() tried {
 	return m.unprivileged
 }
 
-const fixOutside = "Something around this process refuses them: in Docker add --security-opt seccomp=unconfined --security-opt apparmor=unconfined, in Kubernetes set a seccompProfile and an appArmorProfile of type Unconfined; or run outside of that container."
+const fixOutside = "Something around this process refuses them: in Docker add --security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined, in Kubernetes set a seccompProfile and an appArmorProfile of type Unconfined; or run outside of that container."
 
 // fixAdmin is for what needs CAP_SYS_ADMIN over some user namespace.
 func (m machine) fixAdmin() string {
