@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/aspis-dev/aspis/host/artifact"
+	"github.com/aspis-dev/aspis/host/health"
 	"github.com/aspis-dev/aspis/host/supervise"
 	"github.com/aspis-dev/aspis/sandbox"
 	"github.com/aspis-dev/aspis/schemas"
@@ -77,7 +78,7 @@ func declaredSources(info *schemas.InitializeResult) []string {
 	return nil
 }
 
-// barred reports a quarantine, or waits out the back-off after a failure.
+// barred reports a quarantine.
 func (h *Host) barred(p provider) *supervise.Failure {
 	rec, err := h.health.Get(p.healthKey())
 	if err != nil {
@@ -91,6 +92,27 @@ func (h *Host) barred(p provider) *supervise.Failure {
 	return nil
 }
 
+// backOff waits after failures in a row before a provider is started again, as
+// long as the budget lasts. A session that is still warm did not fail.
+func (h *Host) backOff(ctx context.Context, p provider) *supervise.Failure {
+	rec, err := h.health.Get(p.healthKey())
+	if err != nil {
+		return unready("its health record cannot be read", err)
+	}
+	// A clock that went back must not make the wait longer than the back-off.
+	wait := min(health.Backoff(rec.Failures)-max(h.now().Sub(rec.LastFailure), 0), health.Backoff(rec.Failures))
+	if rec.Failures == 0 || wait <= 0 {
+		return nil
+	}
+	select {
+	case <-time.After(wait):
+		return nil
+	case <-ctx.Done():
+		return &supervise.Failure{Reason: schemas.ReasonTimedOut, Class: schemas.FailHealth, State: schemas.StateTimedOut,
+			Detail: fmt.Sprintf("the budget ended while it waited to be started again (last failure: %s)", rec.LastReason)}
+	}
+}
+
 func unready(what string, err error) *supervise.Failure {
 	return &supervise.Failure{Reason: schemas.ReasonUnavailable, Class: schemas.FailHealth, State: schemas.StateUnavailable,
 		Detail: what + ": " + err.Error()}
@@ -102,6 +124,9 @@ func (h *Host) session(ctx context.Context, ev Evaluation, r *run) (*supervise.S
 		r.trace.started(s)
 		r.trace.Warm = true
 		return s, func() {}, nil
+	}
+	if f := h.backOff(ctx, r.provider); f != nil {
+		return nil, nil, f
 	}
 	launch, release, f := h.prepare(ctx, ev, r)
 	if f != nil {
