@@ -36,6 +36,9 @@ type Options struct {
 	Without []sandbox.WallName
 	Log     *slog.Logger
 	Now     func() time.Time
+	// Observe is told of every run of a provider: latency in milliseconds and
+	// the reason of a failure, "" for none. Nil for nobody.
+	Observe func(provider, callSite string, ms float64, failure string)
 }
 
 // Host answers for one workspace. It is safe for use from several goroutines.

@@ -199,6 +199,9 @@ func (h *Host) observe(ctx context.Context, site schemas.CallSite, r *run) {
 	ctx = context.WithoutCancel(ctx)
 	h.learned(r)
 	h.metrics.Observe(r.provider.ID, string(site), r.trace.ElapsedMs, failureReason(r.result.Failure))
+	if h.opt.Observe != nil {
+		h.opt.Observe(r.provider.ID, string(site), r.trace.ElapsedMs, failureReason(r.result.Failure))
+	}
 	f := r.result.Failure
 	if f == nil {
 		if err := h.health.Succeeded(ctx, r.provider.healthKey()); err != nil {

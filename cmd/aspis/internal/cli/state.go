@@ -14,6 +14,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/aspis-dev/aspis/cmd/aspis/internal/telemetry"
 	"github.com/aspis-dev/aspis/host"
 	"github.com/aspis-dev/aspis/host/receipt"
 	"github.com/aspis-dev/aspis/overlay"
@@ -104,6 +105,7 @@ type bench struct {
 	space *container.MountSpace
 	host  *host.Host
 	log   *slog.Logger
+	sent  *telemetry.Sender
 }
 
 // openOptions choose what a bench is for.
@@ -163,9 +165,12 @@ func (a *app) open(ctx context.Context, b *bench, o openOptions) (err error) {
 	if err != nil {
 		return err
 	}
+	if b.sent, err = telemetry.New(ctx); err != nil {
+		return err
+	}
 	opt := host.Options{
 		StateDir: b.state, Version: a.version, Policy: effective, Warm: o.warm, Log: b.log,
-		Protect: b.protected(),
+		Protect: b.protected(), Observe: b.sent.Observe,
 		Runtime: func(name string) (sandbox.Runtime, string) {
 			if rt, ok := runtimes[name]; ok {
 				return rt, ""
@@ -207,6 +212,9 @@ func (b *bench) close(ctx context.Context) error {
 	}
 	if b.space != nil {
 		errs = append(errs, b.space.Close())
+	}
+	if err := b.sent.Close(ctx); err != nil {
+		b.log.Warn("telemetry was not sent", "error", err)
 	}
 	return errors.Join(append(errs, b.repo.Close())...)
 }
