@@ -157,6 +157,10 @@ func (h *Host) policyActivation() string {
 // of the evaluation that carries it (host-obligations §7).
 func (h *Host) selfAuthorization() []schemas.Degradation {
 	weak, _ := h.opt.Policy.Pending()
+	return weakened(weak)
+}
+
+func weakened(weak []policy.Weakening) []schemas.Degradation {
 	var out []schemas.Degradation
 	for _, w := range weak {
 		out = append(out, schemas.Degradation{Source: policy.RepositoryFile, Reason: schemas.ReasonPolicySelfAuthorization,

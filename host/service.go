@@ -31,6 +31,7 @@ type Service struct {
 
 	mu     sync.Mutex
 	issued map[string]gitrepo.OID // by baseline: the tree it stands for
+	moved  map[string]string      // by rev: how its policy differs from the one in force
 	base   *overlay.Snapshot      // of the last baseline, kept warm
 }
 
@@ -154,6 +155,11 @@ func (s *Service) EvaluateChangeset(ctx context.Context, p *schemas.EvaluatePara
 	if err != nil {
 		return nil, err
 	}
+	policyLosses, err := s.policyLosses(ctx, p.ChangeSet, place.Baseline.Rev, w.base)
+	if err != nil {
+		return nil, err
+	}
+	ev.HostLosses = append(ev.HostLosses, policyLosses...)
 	w.moved = func(ctx context.Context) (string, error) {
 		now, _, err := s.Repo.Current(ctx)
 		if err == nil && !now.Same(place.Baseline) {

@@ -342,5 +342,17 @@ func (e *Effective) Source() string {
 // differs in meaning is waiting at all.
 func (e *Effective) Pending() ([]Weakening, bool) { return e.layers.Pending, e.layers.Candidate }
 
+// Judge lists what a change would weaken that brings its own .asp/asp.json: its
+// text, or nothing when it removes the file. The policy in force is not changed
+// by it.
+func (e *Effective) Judge(candidate []byte, gone bool) ([]Weakening, error) {
+	trusted, err := Compose(Layers{Floor: e.layers.Floor, Config: e.layers.Config, ConfigName: e.layers.ConfigName})
+	if err != nil {
+		return nil, err
+	}
+	weak, _ := pending(Sources{Candidate: candidate, CandidateGone: gone}, e.layers.Repository, trusted)
+	return weak, nil
+}
+
 // LocalOverride reports .asp/local.json; nil where there is none.
 func (e *Effective) LocalOverride() *schemas.LocalOverride { return e.layers.Local }
