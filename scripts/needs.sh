@@ -5,7 +5,7 @@ set -eu
 missing=
 for p in "$@"; do
 	case $p in
-	gcc | git | crun | runc) command -v "$p" >/dev/null 2>&1 && continue ;;
+	gcc | git | crun | runc | python3) command -v "$p" >/dev/null 2>&1 && continue ;;
 	bubblewrap) command -v bwrap >/dev/null 2>&1 && continue ;;
 	uidmap) command -v newuidmap >/dev/null 2>&1 && continue ;;
 	libc6-dev) for f in /usr/lib/*/libc.a /usr/lib/libc.a /usr/lib64/libc.a; do [ -e "$f" ] && continue 2; done ;;
