@@ -119,7 +119,7 @@ func buildConfig(spec *sandbox.Spec, rootfs, dev string, id ids, shared bool, wi
 		RootlessCgroups: true,
 		Cgroups:         &cgroups.Cgroup{Rootless: true, Resources: &cgroups.Resources{}},
 		Mounts: []*configs.Mount{
-			procMount: {Device: "proc", Source: "proc", Destination: "/proc", Flags: unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC},
+			procMount: {Device: "proc", Source: "proc", Destination: "/proc", Flags: quiet},
 			// A complete one, which keeps libcontainer from making its own
 			// device files, terminals and links.
 			devMount: {Device: "bind", Source: dev, Destination: "/dev", Flags: unix.MS_BIND | unix.MS_REC},

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/opencontainers/runc/libcontainer"
@@ -50,6 +51,9 @@ type Runtime struct {
 	self    self
 	dev     string // the sandboxes' /dev, in the MountSpace
 	noUsers error  // why there is no user namespace, if there is none
+
+	covered  bool        // something is mounted over parts of /proc
+	procShut atomic.Bool // and the kernel has refused a new one for it
 }
 
 var _ sandbox.Runtime = (*Runtime)(nil)
@@ -92,6 +96,13 @@ func New(opt Options) (*Runtime, error) {
 	}
 	if r.self, err = findSelf(opt.Space); err != nil {
 		return nil, err
+	}
+	if r.covered, err = procCovered(); err != nil {
+		return nil, err
+	}
+	if r.covered {
+		// Refused where the covers are another's, which Start then meets.
+		_ = opt.Space.Do(func() error { return uncover(filepath.Join(opt.Space.Dir(), "proc")) })
 	}
 	r.dev = filepath.Join(opt.Space.Dir(), "dev-"+rand.Text())
 	if err := opt.Space.Do(func() error { return buildDevices(r.dev) }); err != nil {
@@ -139,9 +150,26 @@ func (r *Runtime) WhyNoUserNamespace() string {
 
 // Start builds the sandbox and holds it at the first stage with its evidence
 // taken. Nothing is left behind when it fails.
-func (r *Runtime) Start(ctx context.Context, spec sandbox.Spec) (_ sandbox.Process, err error) {
+func (r *Runtime) Start(ctx context.Context, spec sandbox.Spec) (sandbox.Process, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
+	shut := r.procShut.Load()
+	p, err := r.start(ctx, spec, shut)
+	if err == nil || !r.covered || shut || ctx.Err() != nil {
+		return p, err
+	}
+	// Where an outer container covers parts of /proc, the kernel gives no new
+	// one. Whether that was the reason shows in the second start, with the old.
+	p, again := r.start(ctx, spec, true)
+	if again != nil {
+		return nil, err
+	}
+	r.procShut.Store(true)
+	return p, nil
+}
+
+// start builds one sandbox. oldProc shows the present /proc in it.
+func (r *Runtime) start(ctx context.Context, spec sandbox.Spec, oldProc bool) (_ sandbox.Process, err error) {
 	without := map[sandbox.WallName]bool{}
 	for _, w := range spec.Without {
 		without[w] = true
@@ -175,7 +203,7 @@ func (r *Runtime) Start(ctx context.Context, spec sandbox.Spec) (_ sandbox.Proce
 		if ctx.Err() != nil { // while it waited for its turn
 			return context.Cause(ctx)
 		}
-		return p.launch(r)
+		return p.launch(r, oldProc)
 	})
 	if !stop() {
 		<-killed
@@ -201,6 +229,9 @@ func (r *Runtime) Start(ctx context.Context, spec sandbox.Spec) (_ sandbox.Proce
 		return nil, err
 	}
 	p.evidence.Runtime = r.Name()
+	if oldProc {
+		explainProc(p.evidence.Walls)
+	}
 	return p, nil
 }
 
@@ -219,7 +250,7 @@ func (r *Runtime) Examine(ctx context.Context, limits sandbox.Limits, protect []
 }
 
 // launch runs on the MountSpace's thread.
-func (p *process) launch(r *Runtime) (err error) {
+func (p *process) launch(r *Runtime, oldProc bool) (err error) {
 	p.launched = true
 	p.root.self = r.self
 	defer func() {
@@ -234,6 +265,10 @@ func (p *process) launch(r *Runtime) (err error) {
 		return fmt.Errorf("build root file system: %w", err)
 	}
 	config := buildConfig(&p.spec, p.root.dir, r.dev, r.ids, p.group.holds["cpu"], p.without)
+	if oldProc {
+		config.Mounts[procMount] = presentProc(unix.MS_RDONLY | quiet)
+		config.MaskPaths, config.ReadonlyPaths = nil, nil
+	}
 	c, err := loadContainer(p.libDir, p.id, config, p.group)
 	if err != nil {
 		return fmt.Errorf("prepare container: %w", err)

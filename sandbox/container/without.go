@@ -111,7 +111,7 @@ func breachConfig(c *configs.Config, without map[sandbox.WallName]bool) {
 	}
 	if without[sandbox.WallPIDNamespace] {
 		// The kernel gives a new /proc only of one's own pid namespace.
-		c.Mounts[procMount] = &configs.Mount{Device: "bind", Source: "/proc", Destination: "/proc", Flags: unix.MS_BIND | unix.MS_REC}
+		c.Mounts[procMount] = presentProc(0)
 	}
 	if without[sandbox.WallCapabilities] {
 		kept := []string{"CAP_NET_RAW", "CAP_SYS_CHROOT"}

@@ -84,7 +84,7 @@ var fileSystems = map[int64]string{
 
 // remote or odd file systems, on which locks, links or layers do not work as
 // snapshots need them.
-var unfit = map[string]bool{"nfs": true, "fuse": true, "cifs": true, "smb": true, "9p": true, "ecryptfs": true, "vfat": true, "exfat": true, "ceph": true}
+var unfit = map[string]bool{"nfs": true, "fuse": true, "cifs": true, "smb": true, "9p": true, "ecryptfs": true, "vfat": true, "overlay": true, "exfat": true, "ceph": true}
 
 func (m machine) state() Finding {
 	f := Finding{Name: "state-directory", Tried: "statfs, and made a directory there"}
@@ -108,7 +108,7 @@ func (m machine) state() Finding {
 		f.Seen += ", read-only"
 		f.Fix = "Choose a state directory on a writable file system."
 	case unfit[name]:
-		f.Fix = "Choose a state directory on a local file system such as ext4, xfs, btrfs or tmpfs."
+		f.Fix = "Set ASPIS_STATE_DIR to a directory on a local file system such as ext4, xfs, btrfs or tmpfs; inside a container, mount a volume there."
 	default:
 		f.OK = true
 	}
