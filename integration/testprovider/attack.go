@@ -59,7 +59,7 @@ func (p *provider) attack() {
 		"mknod":   func() error { return syscall.Mknod("/tmp/sda", syscall.S_IFBLK|0o600, 8<<8) },
 		"kill-1":  func() error { return syscall.Kill(-1, 0) },
 	} {
-		if err := call(); err == nil && !(name == "setuid0" && os.Getuid() == 0) && name != "kill-1" {
+		if err := call(); err == nil && (name != "setuid0" || os.Getuid() != 0) && name != "kill-1" {
 			p.open("%s worked", name)
 		}
 	}
