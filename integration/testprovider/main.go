@@ -27,10 +27,12 @@ type provider struct {
 	nextID int
 	queue  []map[string]json.RawMessage // requests that came while a callback waited
 	read   map[string]bool
+	asked  map[string]string // callbacks under way: id to method
+	kept   []recorded
 }
 
 func main() {
-	p := &provider{in: bufio.NewReaderSize(os.Stdin, 1<<20), out: os.Stdout, behave: map[string]string{}, read: map[string]bool{}}
+	p := &provider{in: bufio.NewReaderSize(os.Stdin, 1<<20), out: os.Stdout, behave: map[string]string{}, read: map[string]bool{}, asked: map[string]string{}}
 	for _, a := range os.Args[1:] {
 		k, v, _ := strings.Cut(a, "=")
 		p.behave[k] = v
@@ -81,6 +83,7 @@ func (p *provider) receive() map[string]json.RawMessage {
 		fmt.Fprintln(os.Stderr, "testprovider: the host sent no JSON:", err)
 		os.Exit(3)
 	}
+	p.keep(line[:len(line)-1], m)
 	return m
 }
 
@@ -113,6 +116,7 @@ func (p *provider) fail(id json.RawMessage, code int, message, class string) {
 func (p *provider) call(method string, params any) (json.RawMessage, json.RawMessage) {
 	p.nextID++
 	id := fmt.Sprintf("cb-%d", p.nextID)
+	p.asked[id] = method
 	p.send(object{"jsonrpc": "2.0", "id": id, "method": method, "params": params})
 	for {
 		m := p.receive()
@@ -138,6 +142,10 @@ func (p *provider) handle(m map[string]json.RawMessage) {
 		}
 	case "check/evaluate":
 		p.check(m["id"], m["params"])
+	case "edit/propose":
+		p.propose(m["id"], m["params"])
+	case "sense/references", "sense/callers", "sense/callees", "sense/symbols", "sense/impact", "sense/query":
+		p.inspect(m["id"], method, m["params"])
 	case "shutdown":
 		if p.is("ignore-term") {
 			return
@@ -197,6 +205,14 @@ func (p *provider) initialize(id, params json.RawMessage) {
 	if p.is("no-check") {
 		res["capabilityFamilies"] = []string{"inspect"}
 		res["capabilities"] = object{"inspect": object{"verbs": []string{"symbols"}}}
+	}
+	if p.is("edit") {
+		res["capabilityFamilies"] = append(res["capabilityFamilies"].([]string), "edit")
+		res["capabilities"].(object)["edit"] = editCapability()
+	}
+	if p.is("inspect") {
+		res["capabilityFamilies"] = append(res["capabilityFamilies"].([]string), "inspect")
+		res["capabilities"].(object)["inspect"] = object{"verbs": []string{"symbols", "references", "impact"}}
 	}
 	if f, ok := p.behave["forge-init"]; ok {
 		res[f] = "isolated"
@@ -270,6 +286,7 @@ func (p *provider) check(id, raw json.RawMessage) {
 		a["diagnostics"] = []any{object{"code": "test/escape", "severity": "error", "source": "test", "message": opened,
 			"location": object{"path": "escape"}, "fingerprint": "escape", "introduced": true}}
 	}
+	a["diagnostics"] = append(a["diagnostics"].([]any), p.recordings()...)
 	p.spoil(a)
 	p.answer(id, a)
 }
