@@ -89,8 +89,9 @@ func (h *Host) Evaluate(ctx context.Context, ev Evaluation) (*schemas.Verdict, e
 	facts.HostLosses = losses
 	facts.Requirements = append(facts.Requirements, impact.losses(h, ev.CallSite)...)
 	outcome := decide.Decide(facts)
-	for _, d := range outcome.FailedOpen {
-		h.log.Warn("fail-open", "provider", d.Source, "requirement", d.Requirement, "callSite", ev.CallSite, "detail", d.Detail)
+	for _, l := range outcome.FailedOpen {
+		d := l.Degradation
+		h.log.Warn("fail-open", "provider", d.Source, "failClass", l.Class, "callSite", ev.CallSite, "requirement", d.Requirement, "detail", d.Detail)
 	}
 	return h.seal(ctx, ev, plan, sealed{
 		started: started, changeset: digest, outcome: outcome, findings: findings,
@@ -318,7 +319,7 @@ func (h *Host) loss(site schemas.CallSite, class schemas.FailClass, d schemas.De
 	if h.failsOpen(class, site) {
 		mode = decide.FailOpen
 	}
-	return decide.Loss{Degradation: d, Mode: mode}
+	return decide.Loss{Degradation: d, Class: class, Mode: mode}
 }
 
 // sealed is what goes into a verdict.

@@ -43,7 +43,9 @@ type Requirement struct {
 // Loss is a degradation with what policy says of its kind at this call-site.
 type Loss struct {
 	Degradation schemas.Degradation
-	Mode        FailMode
+	// Class is whose fault it is; it is for the log of a fail-open and decides nothing.
+	Class schemas.FailClass
+	Mode  FailMode
 }
 
 // Facts is everything the decision depends on.
@@ -60,7 +62,7 @@ type Outcome struct {
 	Decision schemas.Decision
 	Coverage schemas.HostCoverage
 	// FailedOpen lists what a fail-open let through; the host must log each.
-	FailedOpen []schemas.Degradation
+	FailedOpen []Loss
 }
 
 // Decide applies the rule of host-obligations §1: allow only when every
@@ -113,7 +115,7 @@ func Decide(f Facts) Outcome {
 				d.Detail = string(d.Reason) + ": " + d.Detail
 				d.Reason = schemas.ReasonFailOpen
 				c.Degraded = append(c.Degraded, d)
-				out.FailedOpen = append(out.FailedOpen, d)
+				out.FailedOpen = append(out.FailedOpen, Loss{Degradation: d, Class: l.Class, Mode: l.Mode})
 				continue
 			}
 			uncertain = true
