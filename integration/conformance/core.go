@@ -58,7 +58,13 @@ func coreCases() []Case {
 		{ID: "CORE-PROVIDER-QUARANTINED", Run: quarantined},
 		{ID: "CORE-PROVIDER-SKEWED", Scenarios: []Scenario{
 			{Behave: []string{"version=2.0.0"}, Reason: schemas.ReasonSkewed, State: schemas.StateIncompatible},
-			{Reason: schemas.ReasonSkewed, Setup: otherDigest},
+			{Setup: otherDigest, Also: func(_ *World, v *schemas.Verdict, _ string) error {
+				_, skewed := degraded(v, schemas.ReasonSkewed)
+				if _, incompatible := degraded(v, schemas.ReasonIncompatible); !skewed && !incompatible {
+					return fmt.Errorf("another build than the pinned one is neither skewed nor incompatible; %s", describe(v))
+				}
+				return nil
+			}},
 		}},
 		{ID: "CORE-PROVIDER-FAIL-OPEN", Scenarios: []Scenario{
 			{Behave: []string{"crash"}, Site: schemas.Interactive, Decision: schemas.Allow, Reason: schemas.ReasonFailOpen, Also: failOpenLogged},
