@@ -4,8 +4,18 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 GO      ?= go
 BIN     := bin
 PREFIX  ?= /usr/local
-FLAGS   := -trimpath
+
+# With -trimpath and without a build id from outside, the same source gives the
+# same bytes on every machine that has the same toolchain. Containers are born
+# by C code, so aspis needs cgo; it is linked statically, so that it runs on any
+# Linux and starts without a dynamic loader.
 LDFLAGS := -s -w -X main.version=$(VERSION)
+GOBUILD := $(GO) build -trimpath -ldflags "$(LDFLAGS)"
+STATIC  := CGO_ENABLED=1 $(GO) build -trimpath -tags "netgo osusergo" -ldflags "$(LDFLAGS) -linkmode external -extldflags -static"
+
+# A test run that fails must not be hidden by the report that reads it.
+SHELL       := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
 
 .DEFAULT_GOAL := build
 .PHONY: build install demo test bench lint fuzz clean help needs
@@ -17,23 +27,25 @@ needs:
 	@./scripts/needs.sh gcc git libc6-dev
 
 build: needs ## build bin/aspis and bin/aspis-hygiene, both static
-	CGO_ENABLED=1 $(GO) build $(FLAGS) -tags "netgo osusergo" -ldflags "$(LDFLAGS) -linkmode external -extldflags -static" -o $(BIN)/aspis ./cmd/aspis
-	CGO_ENABLED=0 $(GO) build $(FLAGS) -ldflags "$(LDFLAGS)" -o $(BIN)/aspis-hygiene ./cmd/aspis-hygiene
+	$(STATIC) -o $(BIN)/aspis ./cmd/aspis
+	CGO_ENABLED=0 $(GOBUILD) -o $(BIN)/aspis-hygiene ./cmd/aspis-hygiene
 
 install: build ## install below PREFIX (/usr/local)
 	install -D -m 755 $(BIN)/aspis $(DESTDIR)$(PREFIX)/bin/aspis
 	install -D -m 755 $(BIN)/aspis-hygiene $(DESTDIR)$(PREFIX)/libexec/aspis/aspis-hygiene
 
-demo: build ## judge a clean change and one that leaks a key, in a small real repository
+demo: build ## judge a clean change and one that leaks keys, in a small real repository
 	@./scripts/demo.sh $(BIN)
 
 test: build ## run every test; as root all of them can run
 	$(GO) vet ./...
-	$(GO) test -json -timeout 20m ./... | $(GO) run ./integration/testreport
+	$(GO) test -json -count=1 -timeout 15m ./... | $(GO) run ./integration/testreport
 
 bench: build ## measure beside bwrap, crun and runc, in one run
-	@./scripts/needs.sh bubblewrap crun runc || true
-	$(GO) run ./integration/bench -bin $(BIN)
+	@./scripts/needs.sh bubblewrap crun runc || echo "measuring without what is missing"
+	$(STATIC) -o $(BIN)/bench ./integration/bench
+	CGO_ENABLED=0 $(GOBUILD) -o $(BIN)/bench-byte ./integration/bench/byte
+	$(BIN)/bench -bin $(BIN) -json bench.json
 
 lint: ## gofmt, go vet and golangci-lint
 	@./scripts/lint.sh
@@ -42,4 +54,4 @@ fuzz: ## run every fuzz target for a few seconds (FUZZTIME=5s)
 	@./scripts/fuzz.sh $(or $(FUZZTIME),5s)
 
 clean: ## remove what was built
-	rm -rf $(BIN)
+	rm -rf $(BIN) bench.json
