@@ -47,7 +47,7 @@ func hostileCases() []Case {
 		{ID: "HOSTILE-COMMAND-LIKE-EDIT-OUTPUT", Run: refusedPlan("command")},
 		{ID: "HOSTILE-NO-FAST-PATH", Scenarios: reasons(schemas.ReasonMalformed, "", "pass")},
 		{ID: "HOSTILE-FLOODS", Scenarios: []Scenario{
-			{Behave: []string{"callback-flood"}, TimeoutMs: 20_000}, {Behave: []string{"callback-loop"}, TimeoutMs: 20_000},
+			{Behave: []string{"callback-flood"}, TimeoutMs: 3000}, {Behave: []string{"callback-loop"}, TimeoutMs: 3000},
 			{Behave: []string{"progress-flood"}, TimeoutMs: 20_000}, {Behave: []string{"log-flood"}, TimeoutMs: 20_000},
 			{Behave: []string{"stderr-flood"}, Decision: schemas.Allow},
 		}},
