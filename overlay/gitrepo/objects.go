@@ -160,6 +160,7 @@ type BlobReader struct {
 	out    *bufio.Reader
 	errOut *limited
 	cancel context.CancelFunc
+	last   OID // of the last answer
 }
 
 // Blobs starts a reader; Close must be called.
@@ -207,6 +208,9 @@ func (b *BlobReader) Open(name string) (kind string, size int64, content io.Read
 	}
 	if size, err = strconv.ParseInt(f[2], 10, 64); err != nil || size < 0 {
 		return "", 0, nil, b.broken(fmt.Errorf("odd size %.20q", f[2]))
+	}
+	if b.last = OID(f[0]); !validOID(f[0]) {
+		return "", 0, nil, b.broken(fmt.Errorf("odd id %.80q", f[0]))
 	}
 	return f[1], size, &object{b: b, left: size}, nil
 }

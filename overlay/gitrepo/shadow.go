@@ -6,11 +6,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 
+	"github.com/go-json-experiment/json"
 	"github.com/google/renameio/v2"
 )
 
@@ -26,6 +28,7 @@ type Repo struct {
 	shadow string
 	git    string
 	format string // sha1 or sha256
+	lookup lookup
 }
 
 // Open finds the repository that dir lies in and makes its shadow ready.
@@ -47,8 +50,8 @@ func Open(ctx context.Context, dir string, opt Options) (*Repo, error) {
 	return r, nil
 }
 
-// Close is there for symmetry: nothing is held open between calls.
-func (r *Repo) Close() error { return nil }
+// Close ends the git that was kept for looking things up.
+func (r *Repo) Close() error { return r.closeLookup() }
 
 // Root is the top of the worktree, or "" in a bare repository.
 func (r *Repo) Root() string { return r.place.root }
@@ -89,10 +92,9 @@ func (r *Repo) makeShadow(ctx context.Context) error {
 		"objects/info/alternates": quoteAlternate(filepath.Join(r.place.common, "objects")) + "\n",
 		"info/exclude":            r.excludes(),
 	}
-	if files["HEAD"], err = readSmall(filepath.Join(r.place.gitDir, "HEAD")); err != nil {
-		return &DamagedError{Doing: "read HEAD", Detail: err.Error()}
+	if err := r.syncHead(); err != nil {
+		return err
 	}
-	files["HEAD"] += "\n"
 	for name, text := range files {
 		if err := replaceFile(filepath.Join(r.shadow, name), text); err != nil {
 			return fmt.Errorf("make the shadow git directory: %w", err)
@@ -109,32 +111,101 @@ func (r *Repo) makeShadow(ctx context.Context) error {
 	return nil
 }
 
+// syncHead makes the shadow's HEAD that of the repository, which changes when
+// another branch is checked out.
+func (r *Repo) syncHead() error {
+	head, err := readSmall(filepath.Join(r.place.gitDir, "HEAD"))
+	if err != nil {
+		return &DamagedError{Doing: "read HEAD", Detail: err.Error()}
+	}
+	if err := replaceFile(filepath.Join(r.shadow, "HEAD"), head+"\n"); err != nil {
+		return fmt.Errorf("copy HEAD: %w", err)
+	}
+	return nil
+}
+
+// settingsFile, in the shadow, keeps what readSettings found.
+const settingsFile = "settings.json"
+
+// keptSettings are good for files with exactly this content.
+type keptSettings struct {
+	Digest string            `json:"digest"`
+	Values map[string]string `json:"values"`
+}
+
+// maxConfig bounds a configuration file, in bytes.
+const maxConfig = 4 << 20
+
 // readSettings reads the wanted keys of the repository's configuration file
 // and of the one that a linked worktree may have, without following includes.
+// Git is asked only about files that it was not asked about before.
 func (r *Repo) readSettings(ctx context.Context) (map[string]string, error) {
-	out := map[string]string{}
+	var files []string
+	sum := sha256.New()
+	fmt.Fprintf(sum, "%q\n", wanted)
 	for _, file := range []string{filepath.Join(r.place.common, "config"), filepath.Join(r.place.gitDir, "config.worktree")} {
-		if _, err := os.Stat(file); err != nil {
+		text, err := readBounded(file, maxConfig)
+		if errors.Is(err, os.ErrNotExist) {
 			continue
 		}
-		b, err := r.run(ctx, runOptions{bare: true, limit: 4 << 20, doing: "read " + file},
-			"config", "--file", file, "--no-includes", "-z", "--list")
 		if err != nil {
+			return nil, &DamagedError{Doing: "read " + file, Detail: err.Error()}
+		}
+		files = append(files, file)
+		fmt.Fprintf(sum, "%q %d\n%s", file, len(text), text)
+	}
+	kept := keptSettings{}
+	digest := hex.EncodeToString(sum.Sum(nil))
+	if b, err := readBounded(filepath.Join(r.shadow, settingsFile), maxConfig); err == nil && json.Unmarshal(b, &kept) == nil && kept.Digest == digest {
+		return kept.Values, nil
+	}
+	kept = keptSettings{Digest: digest, Values: map[string]string{}}
+	for _, file := range files {
+		if err := r.addSettings(ctx, file, kept.Values); err != nil {
 			return nil, err
 		}
-		for entry := range strings.SplitSeq(string(b), "\x00") {
-			key, value, ok := strings.Cut(entry, "\n")
-			if !ok {
-				value = "true"
-			}
-			for _, w := range wanted {
-				if strings.EqualFold(key, w) {
-					out[w] = value
-				}
+	}
+	b, err := json.Marshal(kept, json.Deterministic(true))
+	if err != nil {
+		return nil, fmt.Errorf("keep the repository's settings: %w", err)
+	}
+	if err := replaceFile(filepath.Join(r.shadow, settingsFile), string(b)); err != nil {
+		return nil, fmt.Errorf("keep the repository's settings: %w", err)
+	}
+	return kept.Values, nil
+}
+
+func (r *Repo) addSettings(ctx context.Context, file string, out map[string]string) error {
+	b, err := r.run(ctx, runOptions{bare: true, limit: maxConfig, doing: "read " + file},
+		"config", "--file", file, "--no-includes", "-z", "--list")
+	if err != nil {
+		return err
+	}
+	for entry := range strings.SplitSeq(string(b), "\x00") {
+		key, value, ok := strings.Cut(entry, "\n")
+		if !ok {
+			value = "true"
+		}
+		for _, w := range wanted {
+			if strings.EqualFold(key, w) {
+				out[w] = value
 			}
 		}
 	}
-	return out, nil
+	return nil
+}
+
+func readBounded(path string, limit int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(b)) > limit {
+		err = fmt.Errorf("it is over %d bytes", limit)
+	}
+	return b, err
 }
 
 func (r *Repo) config(settings map[string]string) string {

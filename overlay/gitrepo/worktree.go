@@ -130,7 +130,7 @@ func (r *Repo) WorktreeTree(ctx context.Context) (tree OID, err error) {
 // Current is the baseline of the workspace as it lies: HEAD's tree, with a
 // digest of what differs from it in the worktree. tree is the worktree's own.
 func (r *Repo) Current(ctx context.Context) (b schemas.Baseline, tree OID, err error) {
-	head, err := r.headTree(ctx)
+	head, err := r.BaseTree(ctx)
 	if err != nil {
 		return b, "", err
 	}
