@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 func TestOrdinaryUser(t *testing.T) {
 	out := kernel.AsNobody(t, "TestAsNobody", enterEnv+"=1", "GOCACHE="+t.TempDir(), "ASPIS_TEST_IDLE="+buildIdle(t))
 	t.Log(out)
-	if strings.Contains(out, "SKIP: TestAsNobody") {
+	if !strings.Contains(out, "mode ") {
 		t.Error("nothing was tested")
 	}
 }
@@ -49,7 +49,7 @@ func TestOrdinaryUser(t *testing.T) {
 func TestOrdinaryUserWithRange(t *testing.T) {
 	out := kernel.AsMapped(t, "TestAsNobody", enterEnv+"=1", "ASPIS_TEST_IDLE="+buildIdle(t))
 	t.Log(out)
-	if strings.Contains(out, "SKIP: TestAsNobody") {
+	if !strings.Contains(out, "mode ") {
 		t.Error("nothing was tested")
 	}
 	if strings.Contains(out, "the only id there is") {
