@@ -83,7 +83,7 @@ func (h *Host) proposeOne(ctx context.Context, p provider, params schemas.Propos
 	if f := h.barred(p); f != nil {
 		return got, f
 	}
-	p.Snapshot = false
+	p = p.withoutSnapshot()
 	r := &run{provider: p}
 	defer func() {
 		r.trace.State, r.result.Failure = schemas.StateActive, f

@@ -94,7 +94,7 @@ func (h *Host) inspectOne(ctx context.Context, a *inspectAnswer, req *schemas.In
 	if a.failure = h.barred(p); a.failure != nil {
 		return
 	}
-	p.Snapshot = false
+	p = p.withoutSnapshot()
 	r := &run{provider: p}
 	defer func() {
 		r.trace.State, r.result.Failure = schemas.StateActive, a.failure

@@ -49,7 +49,16 @@ type provider struct {
 	Ceiling       schemas.Permissions
 	Limits        sandbox.Limits
 	least         sandbox.Mode
+	fleeting      bool // started for one greeting or question, without its snapshot
 	rule          policy.Provider
+}
+
+// withoutSnapshot is the provider for a greeting or a question that needs no
+// view. A session that would see one at other times is not kept.
+func (p provider) withoutSnapshot() provider {
+	p.fleeting = p.fleeting || p.Snapshot
+	p.Snapshot = false
+	return p
 }
 
 // healthKey tells builds of one provider apart: a new build starts with a clean

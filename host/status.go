@@ -78,7 +78,7 @@ func (h *Host) probeOne(ctx context.Context, p provider, place Place) standing {
 		st.state = st.failure.State
 		return st
 	}
-	p.Snapshot = false // a handshake needs no view
+	p = p.withoutSnapshot()
 	r := &run{provider: p}
 	s, release, f := h.session(ctx, Evaluation{ChangeSet: schemas.ChangeSet{Baseline: place.Baseline}}, r)
 	if f != nil {

@@ -24,6 +24,9 @@ func newWarmPool(enabled bool) *warmPool {
 
 // take returns a living session of exactly this build, or nil.
 func (w *warmPool) take(p provider) *supervise.Session {
+	if p.Snapshot {
+		return nil // one that was started for a greeting sees no candidate
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s := w.sessions[p.healthKey()]
@@ -39,7 +42,7 @@ func (w *warmPool) take(p provider) *supervise.Session {
 
 // keep takes a session over; false means that the caller must stop it.
 func (w *warmPool) keep(p provider, s *supervise.Session) bool {
-	if !w.enabled || p.Snapshot {
+	if !w.enabled || p.Snapshot || p.fleeting {
 		return false
 	}
 	w.mu.Lock()

@@ -1,0 +1,19 @@
+package host
+
+import "testing"
+
+// TestSnapshotProvidersAreNeverWarm: a session that was started without a view
+// must not serve a check that needs one.
+func TestSnapshotProvidersAreNeverWarm(t *testing.T) {
+	w := newWarmPool(true)
+	p := provider{ID: "p", Digest: "d", Snapshot: true}
+	if w.keep(p, nil) || w.keep(p.withoutSnapshot(), nil) {
+		t.Fatal("a session of a snapshot provider was kept")
+	}
+	if w.take(p) != nil {
+		t.Fatal("a session of a snapshot provider was given")
+	}
+	if !w.keep(provider{ID: "q", Digest: "d"}, nil) {
+		t.Fatal("a session of a callback provider was not kept")
+	}
+}
