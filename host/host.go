@@ -64,7 +64,7 @@ func New(opt Options) (*Host, error) {
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
-	h := &Host{opt: opt, log: opt.Log, now: opt.Now, metrics: metrics.New(), warm: newWarmPool(opt.Warm)}
+	h := &Host{opt: opt, log: opt.Log, now: opt.Now, metrics: metrics.New(), warm: newWarmPool(opt.Warm, opt.Log)}
 	if err := os.MkdirAll(h.artifactDir(), 0o711); err != nil {
 		return nil, fmt.Errorf("make the state directory: %w", err)
 	}

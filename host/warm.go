@@ -3,7 +3,9 @@ package host
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/aspis-dev/aspis/host/supervise"
 )
@@ -15,11 +17,19 @@ type warmPool struct {
 	enabled  bool
 	mu       sync.Mutex
 	closed   bool
+	retiring sync.WaitGroup // worn sessions that finish what they are at
+	log      *slog.Logger
+	life     context.Context // ends with the pool, and then nothing is waited for
+	end      context.CancelFunc
 	sessions map[string]*supervise.Session // by provider id and digest
 }
 
-func newWarmPool(enabled bool) *warmPool {
-	return &warmPool{enabled: enabled, sessions: map[string]*supervise.Session{}}
+// retireTimeout bounds how long a worn session may still be at work.
+const retireTimeout = 10 * time.Minute
+
+func newWarmPool(enabled bool, log *slog.Logger) *warmPool {
+	life, end := context.WithCancel(context.Background())
+	return &warmPool{life: life, end: end, enabled: enabled, log: log, sessions: map[string]*supervise.Session{}}
 }
 
 // take returns a living session of exactly this build, or nil.
@@ -35,6 +45,17 @@ func (w *warmPool) take(p provider) *supervise.Session {
 	}
 	if !s.Alive() {
 		delete(w.sessions, p.healthKey())
+		return nil
+	}
+	if s.Worn() {
+		delete(w.sessions, p.healthKey())
+		w.retiring.Go(func() {
+			ctx, cancel := context.WithTimeout(w.life, retireTimeout)
+			defer cancel()
+			if err := s.Retire(ctx); err != nil {
+				w.log.Error("a provider was not wholly removed", "provider", p.ID, "error", err)
+			}
+		})
 		return nil
 	}
 	return s
@@ -69,5 +90,7 @@ func (w *warmPool) close(ctx context.Context) error {
 	for range all {
 		out = append(out, <-errs)
 	}
+	w.end()
+	w.retiring.Wait()
 	return errors.Join(out...)
 }

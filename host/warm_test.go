@@ -1,11 +1,14 @@
 package host
 
-import "testing"
+import (
+	"log/slog"
+	"testing"
+)
 
 // TestSnapshotProvidersAreNeverWarm: a session that was started without a view
 // must not serve a check that needs one.
 func TestSnapshotProvidersAreNeverWarm(t *testing.T) {
-	w := newWarmPool(true)
+	w := newWarmPool(true, slog.New(slog.DiscardHandler))
 	p := provider{ID: "p", Digest: "d", Snapshot: true}
 	if w.keep(p, nil) || w.keep(p.withoutSnapshot(), nil) {
 		t.Fatal("a session of a snapshot provider was kept")

@@ -46,6 +46,29 @@ func (s *Session) retire(ctx context.Context, f *Failure) {
 	}
 }
 
+// wornServed is how many blobs a session may have been served before it is
+// replaced, so that what is remembered of it stays bounded.
+const wornServed = 200_000
+
+// Worn reports whether a session has used up half of what it may in all. It
+// should be replaced between requests, before one of them hits a limit.
+func (s *Session) Worn() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.counts.callbacks > s.limits.SessionCount/2 || s.counts.bytes > s.limits.SessionBytes/2 || len(s.served) > wornServed
+}
+
+// Retire stops a session after the requests that still wait for it, or when ctx
+// ends.
+func (s *Session) Retire(ctx context.Context) error {
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-ctx.Done():
+	}
+	return s.Stop(context.WithoutCancel(ctx))
+}
+
 func (s *Session) begin(c Content, put Putter) *request {
 	r := &request{content: c, put: put, served: map[schemas.BlobRef]bool{}, offered: map[schemas.BlobRef]bool{}}
 	s.mu.Lock()

@@ -374,3 +374,24 @@ func TestNarrowNeverWidens(t *testing.T) {
 		t.Fatalf("%+v %v", g, err)
 	}
 }
+
+func TestWornSessionIsRetired(t *testing.T) {
+	ctx := context.Background()
+	l := launch(t)
+	l.Limits.SessionCount = 6
+	s, f := Start(ctx, l, testBaseline)
+	if f != nil {
+		t.Fatal(f)
+	}
+	for i := range 6 {
+		if res := s.Check(ctx, question(t)); res.Failure != nil {
+			t.Fatal(res.Failure)
+		}
+		if s.Worn() != (i >= 3) {
+			t.Fatalf("worn after %d callbacks: %v", i+1, s.Worn())
+		}
+	}
+	if err := s.Retire(ctx); err != nil || s.Alive() {
+		t.Fatal(err, s.Alive())
+	}
+}
