@@ -105,9 +105,10 @@ func (a *app) check(ctx context.Context, f checkFlags) error {
 	if err != nil {
 		return err
 	}
+	b.prepare(why)
 	capture, err := b.repo.Capture(ctx, sel)
 	if err != nil {
-		return err
+		return errors.Join(err, b.close(ctx))
 	}
 	if err := a.open(ctx, b, openOptions{whyNot: why, baseTree: capture.BaseTree, candidate: capture.CandidateTree}); err != nil {
 		return err

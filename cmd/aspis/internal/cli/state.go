@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/aspis-dev/aspis/cmd/aspis/internal/telemetry"
@@ -106,6 +107,39 @@ type bench struct {
 	host  *host.Host
 	log   *slog.Logger
 	sent  *telemetry.Sender
+
+	sandboxes func() sandboxes // set by prepare
+}
+
+// sandboxes is what containers are built with, or why there are none.
+type sandboxes struct {
+	space   *container.MountSpace
+	runtime sandbox.Runtime
+	whyNot  string
+}
+
+// prepare begins to make ready for building containers, which takes some
+// milliseconds and depends on nothing else. open waits for it; so does close.
+func (b *bench) prepare(whyNot string) {
+	if b.sandboxes != nil {
+		return
+	}
+	if whyNot != "" {
+		b.sandboxes = func() sandboxes { return sandboxes{whyNot: whyNot} }
+		return
+	}
+	b.sandboxes = sync.OnceValue(func() sandboxes {
+		space, err := container.NewSpace("")
+		if err != nil {
+			return sandboxes{whyNot: err.Error()}
+		}
+		rt, err := container.New(container.Options{StateDir: filepath.Join(b.state, "run"), Space: space})
+		if err != nil {
+			return sandboxes{space: space, whyNot: err.Error()}
+		}
+		return sandboxes{space: space, runtime: rt}
+	})
+	go b.sandboxes()
 }
 
 // openOptions choose what a bench is for.
@@ -147,19 +181,9 @@ func (a *app) open(ctx context.Context, b *bench, o openOptions) (err error) {
 			err = errors.Join(err, b.close(ctx))
 		}
 	}()
+	b.prepare(o.whyNot)
 	if b.store, err = overlay.Open(filepath.Join(b.state, "overlay")); err != nil {
 		return err
-	}
-	runtimes := map[string]sandbox.Runtime{"process": process.New()}
-	whyNot := o.whyNot
-	if whyNot == "" {
-		if b.space, err = container.NewSpace(""); err != nil {
-			whyNot = err.Error()
-		} else if rt, err := container.New(container.Options{StateDir: filepath.Join(b.state, "run"), Space: b.space}); err != nil {
-			whyNot = err.Error()
-		} else {
-			runtimes["container"] = rt
-		}
 	}
 	effective, err := a.policy(ctx, b, o)
 	if err != nil {
@@ -168,6 +192,12 @@ func (a *app) open(ctx context.Context, b *bench, o openOptions) (err error) {
 	if b.sent, err = telemetry.New(ctx); err != nil {
 		return err
 	}
+	made := b.sandboxes()
+	b.space = made.space
+	runtimes := map[string]sandbox.Runtime{"process": process.New()}
+	if made.runtime != nil {
+		runtimes["container"] = made.runtime
+	}
 	opt := host.Options{
 		StateDir: b.state, Version: a.version, Policy: effective, Warm: o.warm, Log: b.log,
 		Protect: b.protected(), Observe: b.sent.Observe,
@@ -175,7 +205,7 @@ func (a *app) open(ctx context.Context, b *bench, o openOptions) (err error) {
 			if rt, ok := runtimes[name]; ok {
 				return rt, ""
 			}
-			return nil, whyNot
+			return nil, made.whyNot
 		},
 	}
 	for _, w := range a.without {
@@ -210,8 +240,10 @@ func (b *bench) close(ctx context.Context) error {
 	if b.host != nil {
 		errs = append(errs, b.host.Close(ctx))
 	}
-	if b.space != nil {
-		errs = append(errs, b.space.Close())
+	if b.sandboxes != nil {
+		if space := b.sandboxes().space; space != nil {
+			errs = append(errs, space.Close())
+		}
 	}
 	if err := b.sent.Close(ctx); err != nil {
 		b.log.Warn("telemetry was not sent", "error", err)
@@ -279,7 +311,7 @@ func (a *app) shipped(ctx context.Context) func() (policy.Shipped, error) {
 		if i < 0 {
 			return policy.Shipped{}, fmt.Errorf("%s is neither beside %s nor in libexec/aspis; install it there, or write a configuration (aspis policy init)", shippedName, self)
 		}
-		digest, err := digestOf(ctx, places[i])
+		digest, err := shippedDigest(ctx, places[i])
 		if err != nil {
 			return policy.Shipped{}, err
 		}
