@@ -30,6 +30,7 @@ type Service struct {
 	PolicyTree gitrepo.OID
 
 	mu     sync.Mutex
+	follow *gitrepo.Follower
 	issued map[string]gitrepo.OID // by baseline: the tree it stands for
 	moved  map[string]string      // by rev: how its policy differs from the one in force
 	base   *overlay.Snapshot      // of the last baseline, kept warm
@@ -42,10 +43,20 @@ const maxIssued = 256
 
 func baselineKey(b schemas.Baseline) string { return b.Rev + "\x00" + b.Dirty }
 
+// follower looks at the workspace, or remembers how it looked.
+func (s *Service) follower() *gitrepo.Follower {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.follow == nil {
+		s.follow = s.Repo.Follow()
+	}
+	return s.follow
+}
+
 // current looks at the workspace and issues its baseline. The rev names HEAD's
 // tree, dirty the rest; the tree is that of both together.
 func (s *Service) current(ctx context.Context) (Place, gitrepo.OID, error) {
-	b, tree, err := s.Repo.Current(ctx)
+	b, tree, err := s.follower().Latest(ctx)
 	if err != nil {
 		return Place{}, "", err
 	}
@@ -93,10 +104,14 @@ func (s *Service) snapshot(ctx context.Context, tree gitrepo.OID) (*overlay.Snap
 func (s *Service) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.base == nil {
-		return nil
+	var errs []error
+	if s.follow != nil {
+		errs = append(errs, s.follow.Close())
 	}
-	return s.base.Close()
+	if s.base != nil {
+		errs = append(errs, s.base.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // Status answers host/status.
@@ -160,16 +175,51 @@ func (s *Service) EvaluateChangeset(ctx context.Context, p *schemas.EvaluatePara
 		return nil, err
 	}
 	ev.HostLosses = append(ev.HostLosses, policyLosses...)
+	// What is remembered of the workspace is good enough for a hint. A gate has
+	// it looked at, while the providers work.
+	looked := func() error { return nil }
+	if p.CallSite != schemas.Interactive {
+		looked = s.confirm(ctx, place.Baseline)
+	}
 	w.moved = func(ctx context.Context) (string, error) {
-		now, _, err := s.Repo.Current(ctx)
-		if err == nil && !now.Same(place.Baseline) {
-			return "the workspace moved while the change was judged; ask host/status and send it again", nil
+		err := looked()
+		if err == nil {
+			// And after that look nothing was reported any more.
+			var now schemas.Baseline
+			if now, _, err = s.follower().Latest(ctx); err == nil && !now.Same(place.Baseline) {
+				err = errMoved
+			}
+		}
+		if errors.Is(err, errMoved) {
+			return errMoved.Error(), nil
 		}
 		return "", err
 	}
 	ev.Workspace = w
 	v, err := s.Host.Evaluate(ctx, ev)
+	// Also where the evaluation ended without asking.
+	_ = looked()
 	return v, errors.Join(err, w.close())
+}
+
+var errMoved = errors.New("the workspace moved while the change was judged; ask host/status and send it again")
+
+// confirm begins to look at the workspace. What it gives waits for the answer:
+// nil where the workspace is what was taken for it.
+func (s *Service) confirm(ctx context.Context, taken schemas.Baseline) func() error {
+	done := make(chan struct{})
+	var err error
+	go func() {
+		defer close(done)
+		var now schemas.Baseline
+		if now, _, err = s.follower().Current(ctx); err == nil && !now.Same(taken) {
+			err = errMoved
+		}
+	}()
+	return func() error {
+		<-done
+		return err
+	}
 }
 
 func inputError(what string, err error) *schemas.Error {
