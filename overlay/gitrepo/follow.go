@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"sync"
@@ -82,8 +83,12 @@ func (f *Follower) Current(ctx context.Context) (schemas.Baseline, OID, error) {
 // look asks git. What it says is kept only if nothing happened meanwhile.
 func (f *Follower) look(ctx context.Context) (schemas.Baseline, OID, error) {
 	f.valid = false
-	if f.watch != nil && f.watch.moved {
-		// Directories or ignore rules have changed: what to watch is found anew.
+	if f.watch != nil {
+		f.watch.quiet() // forgets what happened until now, but for moved
+	}
+	if f.watch != nil && (f.watch.moved || f.watch.rules != f.r.outside()) {
+		// Directories, ignore rules or the index have changed: what to watch is
+		// found anew.
 		if err := f.watch.close(); err != nil {
 			return schemas.Baseline{}, "", err
 		}
@@ -94,16 +99,13 @@ func (f *Follower) look(ctx context.Context) (schemas.Baseline, OID, error) {
 			f.hopeless = tryAgain
 		}
 	}
-	if f.watch != nil {
-		f.watch.quiet() // forgets what happened before
-	}
 	before, ferr := f.r.fingerprint(ctx)
 	b, tree, err := f.r.Current(ctx)
 	if err != nil {
 		return b, tree, err
 	}
 	after, aerr := f.r.fingerprint(ctx)
-	if f.watch != nil && ferr == nil && aerr == nil && before == after && f.watch.quiet() {
+	if f.watch != nil && ferr == nil && aerr == nil && before == after && f.watch.quiet() && !f.watch.moved {
 		f.valid, f.before, f.last, f.tree = true, before, b, tree
 	}
 	return b, tree, nil
@@ -114,8 +116,11 @@ func (f *Follower) look(ctx context.Context) (schemas.Baseline, OID, error) {
 type fingerprint struct {
 	head  string // what HEAD says
 	tree  OID    // what it means
-	files [6]fileState
+	files outside
 }
+
+// outside are the files that are not watched.
+type outside [6]fileState
 
 // fileState changes with a file's content: nobody sets the time of the last
 // change but by setting the clock.
@@ -142,13 +147,18 @@ func (r *Repo) fingerprint(ctx context.Context) (fingerprint, error) {
 	if p.head, err = readSmall(filepath.Join(r.place.gitDir, "HEAD")); err != nil {
 		return p, err
 	}
+	p.files = r.outside()
+	return p, nil
+}
+
+func (r *Repo) outside() (o outside) {
 	for i, path := range []string{
 		filepath.Join(r.place.gitDir, "index"), filepath.Join(r.place.common, "config"), filepath.Join(r.place.gitDir, "config.worktree"),
 		filepath.Join(r.place.common, "info/exclude"), globalIgnore(), filepath.Join(r.place.gitDir, "info/sparse-checkout"),
 	} {
-		p.files[i] = stateOf(path)
+		o[i] = stateOf(path)
 	}
-	return p, nil
+	return o
 }
 
 // watchable are file systems whose every change passes through this kernel.
@@ -167,6 +177,7 @@ func (r *Repo) watchWorktree(ctx context.Context) *watch {
 	if err := unix.Statfs(r.place.root, &st); err != nil || !watchable[int64(st.Type)] {
 		return nil
 	}
+	rules := r.outside()
 	ignored, err := r.ignoredDirs(ctx)
 	if err != nil {
 		return nil
@@ -175,6 +186,7 @@ func (r *Repo) watchWorktree(ctx context.Context) *watch {
 	if err != nil {
 		return nil
 	}
+	w.rules = rules
 	if err := w.addTree(r.place.root, ignored); err != nil {
 		_ = w.close()
 		return nil
@@ -185,33 +197,45 @@ func (r *Repo) watchWorktree(ctx context.Context) *watch {
 // ignoredDirs are the directories in which nothing counts, and an error where
 // there are submodules, whose state lies elsewhere.
 func (r *Repo) ignoredDirs(ctx context.Context) (map[string]bool, error) {
-	dirs := map[string]bool{filepath.Join(r.place.root, ".git"): true}
+	dirs := map[string]bool{}
 	err := r.withIndex(func(index string) error {
-		out, err := r.run(ctx, runOptions{index: index, doing: "look for ignored directories"},
-			"ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory")
-		if err != nil {
-			return err
-		}
-		if err := records(bytes.NewReader(out), func(rec []byte) error {
+		var listed bytes.Buffer
+		if err := r.each(ctx, index, "look for ignored directories", nil, func(rec []byte) error {
 			if n := len(rec); n > 0 && rec[n-1] == '/' {
-				dirs[filepath.Join(r.place.root, string(rec))] = true
+				listed.Write(rec)
+				listed.WriteByte(0)
 			}
 			return nil
-		}); err != nil {
+		}, "ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory"); err != nil {
 			return err
 		}
-		out, err = r.run(ctx, runOptions{index: index, doing: "look for submodules"}, "ls-files", "-z", "--stage")
-		if err != nil {
-			return err
+		// Listed are also those that are not ignored themselves and only happen
+		// to hold nothing else: something else may come.
+		if listed.Len() > 0 {
+			if err := r.each(ctx, index, "look for ignored directories", &listed, func(rec []byte) error {
+				dirs[filepath.Join(r.place.root, string(rec))] = true
+				return nil
+			}, "check-ignore", "-z", "--stdin", "--no-index"); err != nil {
+				return err
+			}
 		}
-		return records(bytes.NewReader(out), func(rec []byte) error {
-			if len(rec) > 6 && string(rec[:6]) == "160000" {
+		return r.each(ctx, index, "look for submodules", nil, func(rec []byte) error {
+			if bytes.HasPrefix(rec, []byte("160000")) {
 				return fmt.Errorf("%q is a submodule", rec)
 			}
 			return nil
-		})
+		}, "ls-files", "-z", "--stage")
 	})
 	return dirs, err
+}
+
+// each runs git and hands on its records.
+func (r *Repo) each(ctx context.Context, index, doing string, in io.Reader, fn func([]byte) error, args ...string) error {
+	out, err := r.run(ctx, runOptions{index: index, stdin: in, doing: doing}, args...)
+	if err != nil && !(args[0] == "check-ignore" && exitCode(err) == 1) { // 1: none is ignored
+		return err
+	}
+	return records(bytes.NewReader(out), fn)
 }
 
 // addTree watches a directory and those below it. A directory is watched before

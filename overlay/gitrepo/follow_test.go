@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 )
 
@@ -126,6 +127,9 @@ func TestFollowerAtRandom(t *testing.T) {
 	f := r.open().Follow()
 	defer f.Close()
 	seed := rand.Uint64()
+	if s, err := strconv.ParseUint(os.Getenv("FOLLOW_SEED"), 10, 64); err == nil {
+		seed = s
+	}
 	t.Log("seed ", seed)
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	path := func() string { return fmt.Sprintf("d%d/f%d", rnd.IntN(3), rnd.IntN(3)) }
@@ -157,6 +161,7 @@ func TestFollowerAtRandom(t *testing.T) {
 			what = "commit"
 			r.git("commit", "-q", "--allow-empty", "-m", "x")
 		}
+		t.Log(n, what)
 		r.latest(f, fmt.Sprintf("step %d, %s", n, what))
 	}
 }

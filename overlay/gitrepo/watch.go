@@ -15,6 +15,8 @@ type watch struct {
 	fd   int
 	root string
 	dev  uint64 // of the file system; another one's changes may pass unseen
+	// rules are the files outside that decide what is to be watched.
+	rules outside
 	// moved tells that directories or the rules of what is ignored changed.
 	moved bool
 }
