@@ -20,7 +20,6 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/google/renameio/v2"
 	"golang.org/x/sys/unix"
 
 	"github.com/aspis-dev/aspis/schemas"
@@ -133,8 +132,15 @@ func (l *Log) writeEvidence(id string, evidence any) error {
 	if err != nil {
 		return fmt.Errorf("encode evidence: %w", err)
 	}
-	if err := renameio.WriteFile(l.evidencePath(id), append(b, '\n'), 0o600); err != nil {
+	// Like the line that follows, it is not forced to the disk: a receipt that a
+	// power cut takes was of a run that it ended. Made new, never over another.
+	f, err := os.OpenFile(l.evidencePath(id), os.O_CREATE|os.O_EXCL|os.O_WRONLY|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
 		return fmt.Errorf("write evidence: %w", err)
+	}
+	_, err = f.Write(append(b, '\n'))
+	if err := errors.Join(err, f.Close()); err != nil {
+		return errors.Join(fmt.Errorf("write evidence: %w", err), os.Remove(f.Name()))
 	}
 	return nil
 }
