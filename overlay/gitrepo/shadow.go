@@ -29,6 +29,7 @@ type Repo struct {
 	git    string
 	format string // sha1 or sha256
 	lookup lookup
+	index  knownIndex
 }
 
 // Open finds the repository that dir lies in and makes its shadow ready.

@@ -11,6 +11,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/aspis-dev/aspis/schemas"
 )
@@ -103,27 +106,70 @@ func (r *Repo) WorktreeTree(ctx context.Context) (tree OID, err error) {
 		return "", &NoWorktreeError{Dir: r.place.gitDir}
 	}
 	err = r.withIndex(func(index string) error {
-		changed, err := r.run(ctx, runOptions{index: index, doing: "look for changed files"},
-			"diff-files", "-z", "--name-only", "--ignore-submodules=dirty", "--no-ext-diff")
-		if err != nil {
+		var changed, untracked []byte
+		g, gctx := errgroup.WithContext(ctx)
+		g.Go(func() (err error) {
+			changed, err = r.run(gctx, runOptions{index: index, doing: "look for changed files"},
+				"diff-files", "-z", "--name-only", "--ignore-submodules=dirty", "--no-ext-diff")
 			return err
-		}
-		untracked, err := r.run(ctx, runOptions{index: index, doing: "look for untracked files"},
-			"ls-files", "-z", "--others", "--exclude-standard")
-		if err != nil {
+		})
+		g.Go(func() (err error) {
+			untracked, err = r.run(gctx, runOptions{index: index, doing: "look for untracked files"},
+				"ls-files", "-z", "--others", "--exclude-standard")
+			return err
+		})
+		if err := g.Wait(); err != nil {
 			return err
 		}
 		paths := append(changed, bytes.ReplaceAll(untracked, []byte("/\x00"), []byte("\x00"))...)
-		if len(paths) > 0 {
-			_, err = r.run(ctx, runOptions{index: index, stdin: bytes.NewReader(paths), limit: 1 << 20, doing: "read changed files"},
-				"update-index", "-z", "--add", "--remove", "--stdin")
-			if err != nil {
-				return err
-			}
+		if len(paths) == 0 {
+			tree, err = r.treeOfIndex(ctx, index)
+			return err
+		}
+		_, err := r.run(ctx, runOptions{index: index, stdin: bytes.NewReader(paths), limit: 1 << 20, doing: "read changed files"},
+			"update-index", "-z", "--add", "--remove", "--stdin")
+		if err != nil {
+			return err
 		}
 		tree, err = r.writeTree(ctx, index)
 		return err
 	})
+	return tree, err
+}
+
+// knownIndex is the tree that an index with exactly this content stands for.
+type knownIndex struct {
+	mu   sync.Mutex
+	sum  [sha256.Size]byte
+	tree OID
+}
+
+// treeOfIndex writes the tree of an index that was not changed since it was
+// copied. For one that was asked about just before it is known.
+func (r *Repo) treeOfIndex(ctx context.Context, index string) (OID, error) {
+	f, err := os.Open(index)
+	if errors.Is(err, os.ErrNotExist) {
+		return r.EmptyTree(), nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("read the index: %w", err)
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", fmt.Errorf("read the index: %w", err)
+	}
+	sum := [sha256.Size]byte(h.Sum(nil))
+	k := &r.index
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.tree != "" && k.sum == sum {
+		return k.tree, nil
+	}
+	tree, err := r.writeTree(ctx, index)
+	if err == nil {
+		k.sum, k.tree = sum, tree
+	}
 	return tree, err
 }
 
