@@ -129,8 +129,10 @@ func (h *Host) Evaluate(ctx context.Context, site schemas.CallSite, c Change, ti
 		return nil, err
 	}
 	cs, texts := h.world.ChangeSet(st.Workspace.Baseline, c)
-	if err := h.PutBlobs(ctx, texts...); err != nil {
-		return nil, err
+	if len(texts) > 0 {
+		if err := h.PutBlobs(ctx, texts...); err != nil {
+			return nil, err
+		}
 	}
 	p := schemas.EvaluateParams{CallSite: site, ChangeSet: cs}
 	if timeoutMs > 0 {

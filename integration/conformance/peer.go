@@ -307,13 +307,22 @@ func lastLines(s string, n int) string {
 // does not end by itself within the time given, which is an error.
 func (p *Peer) Close(patience time.Duration) error {
 	_ = p.in.Close()
+	if err := p.Ended(patience); err != nil {
+		return fmt.Errorf("its input has ended: %w", err)
+	}
+	return nil
+}
+
+// Ended waits for the child to end by itself; it is killed when it does not,
+// which is an error.
+func (p *Peer) Ended(patience time.Duration) error {
 	select {
 	case <-p.ended:
 		return nil
 	case <-time.After(patience):
 	}
 	p.Kill()
-	return fmt.Errorf("it did not end within %v after its input had", patience)
+	return fmt.Errorf("it did not end within %v", patience)
 }
 
 // Kill ends the child's whole process group.

@@ -12,6 +12,32 @@ import (
 
 func signalIgnore() { signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP) }
 
+// dial tries to reach what dial=NETWORK:ADDRESS,… lists, and looks for addresses
+// of its own.
+func (p *provider) dial() {
+	list, ok := p.behave["dial"]
+	if !ok {
+		return
+	}
+	for _, target := range strings.Split(list, ",") {
+		network, addr, _ := strings.Cut(target, ":")
+		c, err := net.DialTimeout(network, addr, 500*time.Millisecond)
+		if err != nil {
+			continue
+		}
+		// A datagram socket connects to anything that has a route.
+		p.open("reached %s", target)
+		c.Close()
+	}
+	ifaces, _ := net.Interfaces()
+	for _, i := range ifaces {
+		addrs, _ := i.Addrs()
+		if i.Flags&net.FlagLoopback == 0 || len(addrs) > 0 && i.Flags&net.FlagUp != 0 {
+			p.open("has the interface %s %v with %v", i.Name, i.Flags, addrs)
+		}
+	}
+}
+
 // attack tries what a provider must not be able to do and says on stderr what
 // worked. attack=PATH,PATH lists files of the host to read and to write.
 func (p *provider) attack() {

@@ -262,6 +262,7 @@ func (p *provider) check(id, raw json.RawMessage) {
 	}
 	texts := p.readAfter(cs.Changes)
 	p.attack()
+	p.dial()
 	blobs := []string{}
 	for b := range p.read {
 		blobs = append(blobs, b)

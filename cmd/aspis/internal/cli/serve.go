@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 
@@ -56,10 +57,16 @@ func (a *app) serve(ctx context.Context) error {
 	if b.space != nil {
 		s.Space = b.space
 	}
-	// A signal ends a blocked read by closing the input.
-	stop := context.AfterFunc(ctx, func() { os.Stdin.Close() })
+	// Nothing ends a blocked read of a pipe, not even closing it; so standard
+	// input is read by a goroutine that a signal leaves behind.
+	in, feed := io.Pipe()
+	go func() {
+		_, err := io.Copy(feed, a.in)
+		feed.CloseWithError(err)
+	}()
+	stop := context.AfterFunc(ctx, func() { in.Close() })
 	defer stop()
-	err = outer.Serve(ctx, s, a.in, a.out)
+	err = outer.Serve(ctx, s, in, a.out)
 	return errors.Join(err, s.Close(), b.close(ctx))
 }
 
