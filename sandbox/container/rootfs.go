@@ -169,7 +169,7 @@ func (r *root) mounts() error {
 			return err
 		}
 		if r.without[sandbox.WallSnapshotReadOnly] {
-			err = bind(m.Source, r.in(m.Target), 0)
+			err = bindWritable(m.Source, r.in(m.Target))
 		} else {
 			err = bindReadOnly(m.Source, r.in(m.Target))
 		}
@@ -185,6 +185,18 @@ func (r *root) seal() error {
 		return nil
 	}
 	return readOnly(r.dir)
+}
+
+// bindWritable binds without the read-only flag, the source's own included.
+func bindWritable(source, target string) error {
+	if err := bind(source, target, 0); err != nil {
+		return err
+	}
+	set := unix.MountAttr{Attr_clr: unix.MOUNT_ATTR_RDONLY}
+	if err := unix.MountSetattr(unix.AT_FDCWD, target, 0, &set); err != nil {
+		return &os.PathError{Op: "mount_setattr", Path: target, Err: err}
+	}
+	return nil
 }
 
 // readOnly makes the one mount at dir read-only.
