@@ -45,6 +45,7 @@ bench: build ## measure beside bwrap, crun and runc, in one run
 	@./scripts/needs.sh bubblewrap crun runc || echo "measuring without what is missing"
 	$(STATIC) -o $(BIN)/bench ./integration/bench
 	CGO_ENABLED=0 $(GOBUILD) -o $(BIN)/bench-byte ./integration/bench/byte
+	CGO_ENABLED=0 $(GOBUILD) -o $(BIN)/bench-provider ./integration/testprovider
 	$(BIN)/bench -bin $(BIN) -json bench.json
 
 lint: ## gofmt, go vet and golangci-lint

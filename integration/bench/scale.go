@@ -206,7 +206,7 @@ func (c *client) baseline(ctx context.Context) (schemas.Baseline, error) {
 	if err := json.Unmarshal(raw, &a); err != nil {
 		return schemas.Baseline{}, fmt.Errorf("read the capabilities: %w", err)
 	}
-	return a.Workspace.Baseline, nil
+	return a.Receipt.Baseline, nil
 }
 
 // evaluate gives the receipt of a verdict that must be allow.
