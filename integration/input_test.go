@@ -127,7 +127,7 @@ func TestCorruptObject(t *testing.T) {
 				t.Errorf("%s: %v %s", name, err, o.Stdout)
 			}
 		default:
-			refused(t, o, 3, oid)
+			refused(t, o, 3, "git fsck")
 		}
 	}
 	damage(whole)

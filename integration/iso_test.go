@@ -305,10 +305,11 @@ func TestISO_NO_LEFTOVERS(t *testing.T) {
 	caught := 0
 	for i := range 20 {
 		// Both seams, killed anywhere between the start and the middle of a check.
-		after := time.Duration(rand.IntN(400)) * time.Millisecond
+		after := time.Duration(rand.IntN(600)) * time.Millisecond
 		h := serve(t, w)
 		asked, cancel := context.WithCancel(ctx)
-		go func() { _, _ = h.Evaluate(asked, schemas.Gate, conformance.Change{}, 0) }()
+		text := "package main\n"
+		go func() { _, _ = h.Evaluate(asked, schemas.Gate, conformance.Change{"src/other.go": &text}, 0) }()
 		time.Sleep(after)
 		if err := syscall.Kill(h.Pid(), syscall.SIGKILL); err != nil {
 			t.Fatal(err)
@@ -317,8 +318,10 @@ func TestISO_NO_LEFTOVERS(t *testing.T) {
 		cancel()
 		ids := sandboxes(w)
 		caught += len(ids)
-		o, err := w.Run(ctx, "check", "--format", "json", "--timeout", "100ms")
-		if err != nil || o.Code != 2 {
+		t.Logf("killed after %v: %v", after, ids)
+		// A status is a start like any other, and does not wait for the slow provider.
+		o, err := w.Run(ctx, "status", "--format", "json")
+		if err != nil || o.Code != 0 {
 			t.Fatalf("killed after %v, the next start: %v %+v", after, err, o)
 		}
 		if left := sandboxes(w); len(left) > 0 {
@@ -328,8 +331,8 @@ func TestISO_NO_LEFTOVERS(t *testing.T) {
 			t.Errorf("kill %d after %v: %v", i, after, err)
 		}
 	}
-	if caught == 0 {
-		t.Error("no kill hit a host with a sandbox; the test shows nothing")
+	if caught < 5 {
+		t.Errorf("only %d kills hit a host with a sandbox; the test shows little", caught)
 	}
 	t.Logf("%d sandboxes were left by 20 kills and collected", caught)
 }
