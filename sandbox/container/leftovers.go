@@ -30,7 +30,7 @@ func CollectLeftovers(ctx context.Context, stateDir string) (Leftovers, error) {
 	var out Leftovers
 	dir := filepath.Join(stateDir, runDir)
 	entries, err := os.ReadDir(dir)
-	if errors.Is(err, os.ErrNotExist) {
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
 		return out, nil
 	}
 	if err != nil {
