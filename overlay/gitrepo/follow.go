@@ -232,7 +232,7 @@ func (r *Repo) ignoredDirs(ctx context.Context) (map[string]bool, error) {
 // each runs git and hands on its records.
 func (r *Repo) each(ctx context.Context, index, doing string, in io.Reader, fn func([]byte) error, args ...string) error {
 	out, err := r.run(ctx, runOptions{index: index, stdin: in, doing: doing}, args...)
-	if err != nil && !(args[0] == "check-ignore" && exitCode(err) == 1) { // 1: none is ignored
+	if err != nil && (args[0] != "check-ignore" || exitCode(err) != 1) { // 1: none is ignored
 		return err
 	}
 	return records(bytes.NewReader(out), fn)
