@@ -9,6 +9,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"golang.org/x/text/width"
 )
 
 // Escape makes untrusted text safe to show on one line: control characters,
@@ -19,25 +21,8 @@ func Escape(s string) string {
 		return s
 	}
 	var b strings.Builder
-	for i := 0; i < len(s); {
-		r, n := utf8.DecodeRuneInString(s[i:])
-		switch {
-		case r == utf8.RuneError && n <= 1:
-			fmt.Fprintf(&b, `\x%02x`, s[i])
-		case r == '\t':
-			b.WriteString("    ")
-		case r == '\n':
-			b.WriteString(`\n`)
-		case r == '\r':
-			b.WriteString(`\r`)
-		case r < 0x20 || r == 0x7f:
-			fmt.Fprintf(&b, `\x%02x`, r)
-		case hidden(r):
-			fmt.Fprintf(&b, `\u{%x}`, r)
-		default:
-			b.WriteRune(r)
-		}
-		i += n
+	for _, c := range cells(s) {
+		b.WriteString(c.text)
 	}
 	return b.String()
 }
@@ -51,47 +36,77 @@ func plain(s string) bool {
 	return true
 }
 
-// hidden reports characters that show nothing or change how others show.
-func hidden(r rune) bool {
-	return !unicode.IsPrint(r) || unicode.Is(unicode.Cf, r) || unicode.Is(unicode.Mn, r) || unicode.Is(unicode.Me, r) ||
-		(r >= 0xE0000 && r <= 0xE0FFF) || r == 0x3164 || r == 0xFFA0 || r == 0x115F || r == 0x1160
+// cell is one character as it is shown, never to be cut in two: with the accents
+// on it, or written out.
+type cell struct {
+	text string
+	cols int
 }
 
-// Palette holds the few colours in use; the zero Palette has none.
-type Palette struct{ on bool }
+// mostMarks is how many accents a letter may carry. Scripts need two or three;
+// towers of them cover the lines above.
+const mostMarks = 3
 
-// Colours gives a palette that colours, or not.
-func Colours(on bool) Palette { return Palette{on} }
-
-func (p Palette) paint(code, s string) string {
-	if !p.on || s == "" {
-		return s
+// cells escapes text character by character.
+func cells(s string) []cell {
+	out := make([]cell, 0, len(s))
+	letter, marks := false, 0
+	for i := 0; i < len(s); {
+		r, n := utf8.DecodeRuneInString(s[i:])
+		if unicode.Is(unicode.Mn, r) && !ignorable(r) && letter && marks < mostMarks {
+			out[len(out)-1].text += s[i : i+n]
+			marks++
+		} else {
+			out = append(out, one(r, s[i:i+n]))
+			letter, marks = unicode.IsLetter(r) && !ignorable(r), 0
+		}
+		i += n
 	}
-	return "\x1b[" + code + "m" + s + "\x1b[0m"
+	return out
 }
 
-func (p Palette) red(s string) string    { return p.paint("31;1", s) }
-func (p Palette) yellow(s string) string { return p.paint("33", s) }
-func (p Palette) green(s string) string  { return p.paint("32;1", s) }
-func (p Palette) dim(s string) string    { return p.paint("2", s) }
-func (p Palette) bold(s string) string   { return p.paint("1", s) }
-
-// wrap breaks text at spaces so that no line is wider than width columns, the
-// first of which begins behind indent.
-func wrap(text string, width, indent int) string {
-	room := max(width-indent, 20)
-	var lines []string
-	line := ""
-	for word := range strings.FieldsSeq(text) {
-		if line != "" && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > room {
-			lines = append(lines, line)
-			line = ""
+// one escapes a character that stands by itself; raw are its bytes.
+func one(r rune, raw string) cell {
+	var text string
+	switch {
+	case r == utf8.RuneError && len(raw) == 1:
+		text = fmt.Sprintf(`\x%02x`, raw[0])
+	case r == '\t':
+		text = "    "
+	case r == '\n':
+		text = `\n`
+	case r == '\r':
+		text = `\r`
+	case r < 0x20 || r == 0x7f:
+		text = fmt.Sprintf(`\x%02x`, r)
+	case !unicode.IsPrint(r) || unicode.In(r, unicode.Cf, unicode.Mn, unicode.Me) || ignorable(r):
+		text = fmt.Sprintf(`\u{%x}`, r)
+	default:
+		if k := width.LookupRune(r).Kind(); k == width.EastAsianWide || k == width.EastAsianFullwidth {
+			return cell{raw, 2}
 		}
-		if line != "" {
-			line += " "
-		}
-		line += word
+		return cell{raw, 1}
 	}
-	lines = append(lines, line)
-	return strings.Join(lines, "\n"+strings.Repeat(" ", indent))
+	return cell{text, len(text)}
+}
+
+// ignorable reports characters that Unicode lets a display leave out.
+func ignorable(r rune) bool {
+	return unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) || (r >= 0xE0000 && r <= 0xE0FFF)
+}
+
+// columns counts how many columns text takes that is safe already.
+func columns(s string) int {
+	if plain(s) {
+		return len(s)
+	}
+	return total(cells(s))
+}
+
+func total(cs []cell) int {
+	n := 0
+	for _, c := range cs {
+		n += c.cols
+	}
+	return n
 }

@@ -1,12 +1,13 @@
 package render
 
 import (
+	"encoding/json"
 	"flag"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"unicode"
+	"time"
 
 	"github.com/aspis-dev/aspis/schemas"
 )
@@ -75,44 +76,146 @@ func TestVerdicts(t *testing.T) {
 		"long line": {verdict(schemas.Deny, finding1("a", "x", 0, 5000, 5006)), Options{Source: source(strings.Repeat("x", 5000) + "secret" + strings.Repeat("y", 5000)), Width: 80}},
 		"hostile": {verdict(schemas.Deny, finding1("a\x1b[2J\nb\u202e", "clear\x1b[2Jscreen \x07 \u200b \xff", 0, 0, 3)),
 			Options{Source: source("\x1b]0;title\x07evil\u202e\n")}},
-		"colour": {verdict(schemas.Deny, finding1("a", "x", 0, 0, 1)), Options{Palette: Colours(true), Source: source("abc\n")}},
+		"combining": {verdict(schemas.Deny, finding1("re\u0301sume\u0301.go", "नमस्ते, สวัสดี, and a tower: o\u0301\u0301\u0301\u0301\u0301\u0301 and none: \u0301", 0, 2, 5)), Options{Source: source("ae\u0301xyz\n")}},
+		"files":     {verdict(schemas.Deny, finding1("b.go", "one", 0, 0, 1), finding1("a.go", "two", 0, 0, 1), finding1("b.go", "three", 0, 0, 1)), Options{}},
+		"narrow":    {verdict(schemas.Deny, finding1("a", strings.Repeat("日本語 words ", 12)+strings.Repeat("x", 90), 0, 60, 62)), Options{Width: 1, Source: source(strings.Repeat("日", 200))}},
+		"colour":    {verdict(schemas.Deny, finding1("a", "x", 0, 0, 1)), Options{Palette: Colours(true), Source: source("abc\n")}},
 	} {
 		t.Run(name, func(t *testing.T) { golden(t, strings.ReplaceAll(name, " ", "-"), show(t, tc.v, tc.o)) })
 	}
 }
 
-// dangerous reports whether text could do anything to a terminal but show.
-func dangerous(s string) bool {
-	for _, r := range s {
-		if r == '\n' {
-			continue
-		}
-		if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == unicode.ReplacementChar && !strings.Contains(s, "\uFFFD") {
-			return true
+// TestNoLineIsTooWide: nothing of ours is wider than the terminal, whatever is
+// in the source line.
+func TestNoLineIsTooWide(t *testing.T) {
+	for _, text := range []string{strings.Repeat("日", 300), strings.Repeat("\x1b", 300), strings.Repeat("e\u0301", 300), strings.Repeat("\t", 300), "short"} {
+		for width := 40; width < 130; width += 7 {
+			for _, at := range []int{0, 1, 50, 150, 299, 5000} {
+				v := verdict(schemas.Deny, finding1("a", "x", 0, at, at+40))
+				out := show(t, v, Options{Width: width, Source: func(string) ([]byte, bool) { return []byte(text), true }})
+				for line := range strings.SplitSeq(out, "\n") {
+					if n := columns(line); n > width && strings.Contains(line, "|") {
+						t.Fatalf("%d columns of %d:\n%s", n, width, line)
+					}
+				}
+			}
 		}
 	}
-	return false
 }
 
-func FuzzNothingReachesTheTerminal(f *testing.F) {
-	f.Add("a\x1b[31m", "m\u202e", "line\x07\xff\n", 3, 9)
-	f.Add("\u2066", "\x9b1m", "\r\nx", -1, 1<<20)
-	f.Fuzz(func(t *testing.T, path, message, text string, from, to int) {
-		fi := finding1(path, message, 0, max(from, 0), max(to, 0))
-		fi.NextStep, fi.SeverityNote = message, path
-		v := verdict(schemas.Decision(message), fi)
-		v.Coverage.Degraded = []schemas.Degradation{{Source: path, Reason: schemas.DegradationReason(message), Detail: text}}
-		v.Receipt.ReceiptID = path
-		out := show(t, v, Options{Source: func(string) ([]byte, bool) { return []byte(text), true }, Width: 60})
-		if dangerous(out) {
-			t.Fatalf("%q", out)
+// TestNoSecretIsRepeated: a line that is shown for one finding hides what all
+// others found on it.
+func TestNoSecretIsRepeated(t *testing.T) {
+	const text = "one=AKIAAAAAAAAAAAAAAAAA two=BKIBBBBBBBBBBBBBBBBB rest\nsecond line of it\nend KEY"
+	many := finding1("a", "over several lines", 0, 29, 3)
+	many.Diagnostic.Location.Range.End = schemas.Position{Line: 2, Char: 3}
+	other := finding1("a", "another rule", 0, 50, 54)
+	other.Diagnostic.Code = "style/spelling"
+	second := finding1("a", "within", 1, 0, 6)
+	second.Diagnostic.Code = "style/spelling"
+	backwards := finding1("a", "the provider is confused", 0, 40, 2)
+	for name, findings := range map[string][]schemas.Finding{
+		"two":       {finding1("a", "first", 0, 4, 24), finding1("a", "second", 0, 29, 49), other},
+		"lines":     {finding1("a", "first", 0, 4, 24), many, second},
+		"backwards": {finding1("a", "first", 0, 4, 24), backwards, finding1("a", "second", 0, 29, 49)},
+	} {
+		out := show(t, verdict(schemas.Deny, findings...), Options{Source: func(string) ([]byte, bool) { return []byte(text), true }})
+		for _, word := range []string{"AKIAA", "BKIBB"} {
+			if strings.Contains(out, word) {
+				t.Errorf("%s: %s is shown:\n%s", name, word, out)
+			}
 		}
-		var b strings.Builder
-		_ = Receipt(&b, &v.Receipt, Options{})
-		_ = Walls(&b, []WallRow{{Name: path, Seen: message, Fix: text}}, Options{})
-		_ = Facts(&b, []FactRow{{Name: path, Seen: message, Remedy: text}}, Options{})
-		if dangerous(b.String()) {
-			t.Fatalf("%q", b.String())
+		if name == "lines" && strings.Contains(out, "second line") {
+			t.Errorf("%s: the inside of a secret is shown:\n%s", name, out)
 		}
-	})
+	}
+}
+
+// TestFarColumn: a finding a megabyte into a line is shown where it is.
+func TestFarColumn(t *testing.T) {
+	text := []byte(strings.Repeat("\U0001F600x", 200_000) + "TARGET" + strings.Repeat("y", 1000))
+	f := finding1("a", "x", 0, 600_000, 600_006) // an emoji is two units
+	f.Diagnostic.Code = "style/x"
+	out := show(t, verdict(schemas.Deny, f), Options{Source: func(string) ([]byte, bool) { return text, true }})
+	lines := strings.Split(out, "\n")
+	if !strings.Contains(lines[2], "xTARGETy") || columns(lines[2][:strings.Index(lines[2], "TARGET")]) != strings.IndexByte(lines[3], '^') {
+		t.Fatal(out)
+	}
+}
+
+// TestManyFindings: any number of findings on a line of any length is answered
+// in a time that a person waits.
+func TestManyFindings(t *testing.T) {
+	text := []byte(strings.Repeat("x", 4<<20))
+	var all []schemas.Finding
+	for i := range 5000 {
+		all = append(all, finding1("a", "x", 0, i*800, i*800+20))
+	}
+	began := time.Now()
+	out := show(t, verdict(schemas.Deny, all...), Options{Source: func(string) ([]byte, bool) { return text, true }})
+	if took := time.Since(began); took > 20*time.Second {
+		t.Errorf("took %v", took)
+	}
+	if n := strings.Count(out, "blocking hygiene"); n != len(all) {
+		t.Errorf("%d findings are told of %d", n, len(all))
+	}
+}
+
+// TestEachDegradationIsTold with what to do, but for those that need nothing.
+func TestEachDegradationIsTold(t *testing.T) {
+	for _, reason := range reasons(t) {
+		v := verdict(schemas.Indeterminate)
+		v.Coverage.Degraded = []schemas.Degradation{{Source: "p", Reason: reason, Detail: "d"}}
+		out := show(t, v, Options{})
+		silent := reason == schemas.ReasonFailOpen || reason == schemas.ReasonOptionalDegraded || reason == schemas.ReasonBlockingDiagnostic
+		if strings.Contains(out, "to do:") == silent {
+			t.Errorf("%s:\n%s", reason, out)
+		}
+	}
+}
+
+// reasons are all that the JSON Schema allows.
+func reasons(t *testing.T) []schemas.DegradationReason {
+	t.Helper()
+	files, err := schemas.SchemaFiles()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var defs struct {
+		Defs map[string]struct {
+			Enum []schemas.DegradationReason `json:"enum"`
+		} `json:"$defs"`
+	}
+	if err := json.Unmarshal(files["vocabulary.json"], &defs); err != nil {
+		t.Fatal(err)
+	}
+	all := defs.Defs["degradation-reason"].Enum
+	if len(all) < 20 {
+		t.Fatalf("the schema has %d reasons", len(all))
+	}
+	return all
+}
+
+func TestTables(t *testing.T) {
+	var b strings.Builder
+	hostile := "n\x1b[2J\u202e\nx"
+	status := &schemas.HostStatus{Host: schemas.HostInfo{Name: "aspis", Version: "1", State: "ready"}, AssuranceCapabilities: []schemas.AssuranceMode{schemas.Gated, schemas.Isolated},
+		Servers: []schemas.Server{{ID: "hygiene", State: "ready", Role: "required", Detail: hostile}}}
+	status.Gates.Gate = schemas.GateState{Available: true, RequiredProviders: []string{"hygiene"}}
+	status.Gates.Sweep = schemas.GateState{Degraded: []schemas.Degradation{{Reason: schemas.ReasonMissing, Detail: hostile}}}
+	status.Capabilities.Check = schemas.Cap{Available: true, Providers: []string{"hygiene", hostile}}
+	status.Capabilities.Edit = schemas.Cap{Providers: []string{"editor"}}
+	rows := []WallRow{{Name: "seccomp", Standing: true, Seen: "a filter is in force"}, {Name: hostile, Seen: hostile, Fix: "set it"}}
+	facts := []FactRow{{Name: "cgroup", OK: true, Seen: "version 1"}, {Name: "ids", Seen: hostile, Remedy: "install uidmap"}}
+	rec := verdict(schemas.Allow).Receipt
+	rec.IssuedAt, rec.Failures = time.Unix(1_700_000_000, 0).UTC(), []schemas.Degradation{{Source: "p", Reason: schemas.ReasonCrashed, Detail: hostile}}
+	for _, err := range []error{
+		Status(&b, status, Options{}), Walls(&b, rows, Options{}), Facts(&b, facts, Options{}), Receipt(&b, &rec, Options{}),
+		Paragraphs(&b, Options{}, hostile, strings.Repeat("word ", 30)), Status(&b, &schemas.HostStatus{}, Options{}),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	golden(t, "tables", b.String())
 }

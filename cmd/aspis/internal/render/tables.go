@@ -1,6 +1,7 @@
 package render
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -28,9 +29,9 @@ func Walls(w io.Writer, rows []WallRow, o Options) error {
 		if !r.Standing {
 			mark = o.Palette.red("missing")
 		}
-		fmt.Fprintf(&b, "  %s  %-24s %s\n", mark, Escape(r.Name), o.Palette.dim(wrap(Escape(r.Seen), o.width(), 36)))
+		fmt.Fprintf(&b, "  %s  %-24s %s\n", mark, Escape(r.Name), o.Palette.dim(prose(r.Seen, o, 36)))
 		if !r.Standing && r.Fix != "" {
-			fmt.Fprintf(&b, "           %s %s\n", o.Palette.yellow("to do:"), wrap(Escape(r.Fix), o.width(), 18))
+			fmt.Fprintf(&b, "           %s %s\n", o.Palette.yellow("to do:"), prose(r.Fix, o, 18))
 		}
 	}
 	_, err := io.WriteString(w, b.String())
@@ -45,9 +46,9 @@ func Facts(w io.Writer, rows []FactRow, o Options) error {
 		if !r.OK {
 			mark = o.Palette.yellow("no")
 		}
-		fmt.Fprintf(&b, "  %s  %-26s %s\n", mark, Escape(r.Name), o.Palette.dim(wrap(Escape(r.Seen), o.width(), 33)))
+		fmt.Fprintf(&b, "  %s  %-26s %s\n", mark, Escape(r.Name), o.Palette.dim(prose(r.Seen, o, 33)))
 		if !r.OK && r.Remedy != "" {
-			fmt.Fprintf(&b, "      %s %s\n", o.Palette.yellow("to do:"), wrap(Escape(r.Remedy), o.width(), 13))
+			fmt.Fprintf(&b, "      %s %s\n", o.Palette.yellow("to do:"), prose(r.Remedy, o, 13))
 		}
 	}
 	_, err := io.WriteString(w, b.String())
@@ -69,11 +70,10 @@ func Status(w io.Writer, s *schemas.HostStatus, o Options) error {
 	}
 	fmt.Fprintf(&b, "workspace  %s at %s%s\n", Escape(s.Workspace.Root), Escape(s.Workspace.Baseline.Rev), dirty)
 	fmt.Fprintf(&b, "policy     %s (%s, %s)\n", Escape(s.Policy.Source), Escape(s.Policy.Activation), Escape(s.Policy.PolicyDigest))
-	modes := make([]string, len(s.AssuranceCapabilities))
-	for i, m := range s.AssuranceCapabilities {
-		modes[i] = Escape(string(m))
+	if n := len(s.AssuranceCapabilities); n > 0 {
+		fmt.Fprintf(&b, "assurance  up to %s\n", Escape(string(s.AssuranceCapabilities[n-1])))
 	}
-	fmt.Fprintf(&b, "assurance  up to %s\n\nproviders\n", modes[len(modes)-1])
+	b.WriteString("\nproviders\n")
 	for _, v := range s.Servers {
 		st := p.yellow(Escape(v.State))
 		if v.State == "ready" {
@@ -81,7 +81,7 @@ func Status(w io.Writer, s *schemas.HostStatus, o Options) error {
 		}
 		fmt.Fprintf(&b, "  %-24s %s, %s, %s\n", Escape(v.ID), st, Escape(v.Role), Escape(string(v.AuthorityEvidence.Isolation)))
 		if v.Detail != "" {
-			fmt.Fprintf(&b, "    %s\n", wrap(Escape(v.Detail), o.width(), 4))
+			fmt.Fprintf(&b, "    %s\n", prose(v.Detail, o, 4))
 		}
 	}
 	if len(s.Servers) == 0 {
@@ -96,10 +96,27 @@ func Status(w io.Writer, s *schemas.HostStatus, o Options) error {
 		if !g.g.Available {
 			word = p.yellow("degraded")
 		}
-		fmt.Fprintf(&b, "  %-12s %s, needs %s\n", g.name, word, Escape(strings.Join(g.g.RequiredProviders, ", ")))
+		fmt.Fprintf(&b, "  %-12s %s, needs %s\n", g.name, word, prose(cmp.Or(strings.Join(g.g.RequiredProviders, ", "), "nothing"), o, 15))
 		for _, d := range g.g.Degraded {
-			fmt.Fprintf(&b, "    %s %s\n", Escape(string(d.Reason)), wrap(Escape(d.Detail), o.width(), 4))
+			fmt.Fprintf(&b, "    %s %s\n", Escape(string(d.Reason)), prose(d.Detail, o, 4))
 		}
+	}
+	b.WriteString("\ncapabilities\n")
+	for _, c := range []struct {
+		name string
+		c    schemas.Cap
+	}{{"inspect", s.Capabilities.Inspect}, {"check", s.Capabilities.Check}, {"edit", s.Capabilities.Edit}} {
+		word := p.green("available")
+		switch {
+		case !c.c.Available && len(c.c.Providers) == 0:
+			word = p.dim("no provider has it")
+		case !c.c.Available:
+			word = p.yellow("not available")
+		}
+		if len(c.c.Providers) > 0 {
+			word += ", from " + prose(strings.Join(c.c.Providers, ", "), o, 15)
+		}
+		fmt.Fprintf(&b, "  %-12s %s\n", c.name, word)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -108,7 +125,7 @@ func Status(w io.Writer, s *schemas.HostStatus, o Options) error {
 // Receipt writes a receipt for a person.
 func Receipt(w io.Writer, r *schemas.Receipt, o Options) error {
 	var b strings.Builder
-	row := func(name, value string) { fmt.Fprintf(&b, "%-14s %s\n", name, wrap(Escape(value), o.width(), 15)) }
+	row := func(name, value string) { fmt.Fprintf(&b, "%-14s %s\n", name, prose(value, o, 15)) }
 	row("receipt", r.ReceiptID)
 	row("kind", string(r.Kind))
 	row("issued", r.IssuedAt.Format("2006-01-02 15:04:05 MST"))
