@@ -78,6 +78,10 @@ func startTime(pid int) (string, error) {
 	if !ok || len(f) < 20 {
 		return "", fmt.Errorf("odd /proc/%d/stat", pid)
 	}
+	// A process that nobody has waited for is still listed after its end.
+	if f[0] == "Z" || f[0] == "X" {
+		return "", fmt.Errorf("process %d has ended", pid)
+	}
 	boot, err := bootID()
 	return f[19] + "." + boot, err
 }

@@ -78,6 +78,11 @@ func startTime(pid int) (uint64, error) {
 	if len(f) < 20 {
 		return 0, fmt.Errorf("stat of %d has %d fields", pid, len(f))
 	}
+	// One that has ended stays in the table until it is waited for, which the
+	// first process of many a container never does.
+	if f[0] == "Z" || f[0] == "X" {
+		return 0, fmt.Errorf("process %d has ended", pid)
+	}
 	return strconv.ParseUint(f[19], 10, 64)
 }
 
