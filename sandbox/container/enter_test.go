@@ -152,3 +152,57 @@ func ordinaryUser() (uid uint32, ids string) {
 	}
 	return 64999, "single"
 }
+
+// TestEnterAsRoot runs it as a root that may not mount, as containers have it:
+// such a root maps ids that are nobody's, by itself.
+func TestEnterAsRoot(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("SKIPPED: needs root")
+	}
+	setpriv, err := exec.LookPath("setpriv")
+	if err != nil {
+		t.Skip("SKIPPED: needs setpriv (package util-linux) to give up CAP_SYS_ADMIN")
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(testContext(t), setpriv, "--bounding-set=-sys_admin", "--", self, "-an-argument")
+	cmd.Env = []string{helperEnv + "=enter see", stateEnv + "=" + t.TempDir(), artifactEnv + "=" + artifact, "PATH=" + os.Getenv("PATH")}
+	out, err := cmd.CombinedOutput()
+	if strings.Contains(string(out), "not: ") {
+		t.Skipf("SKIPPED: %s", out)
+	}
+	if code := cmd.ProcessState.ExitCode(); code != 9 {
+		t.Fatalf("exit code %d, want the child's 9; %v: %s", code, err, out)
+	}
+	for _, want := range []string{"ids=range", "== pid 1 uid 1000", "CapEff:\t0000000000000000"} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("output lacks %q: %s", want, out)
+		}
+	}
+	for _, wall := range []string{"user-namespace", "user-ids"} {
+		if strings.Contains(string(out), "missing "+wall) {
+			t.Errorf("%s is missing: %s", wall, out)
+		}
+	}
+}
+
+func TestSpare(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		m    []idRange
+		want idRange
+		ok   bool
+	}{
+		{"the machine", []idRange{{0, 0, fullMap}}, idRange{DefaultUIDBase, 0, idCount}, true},
+		{"a container's", []idRange{{0, 100000, 65536}}, idRange{32768, 0, 31744}, true},
+		{"one id", []idRange{{0, 1000, 1}}, idRange{}, false},
+		{"too few", []idRange{{0, 100000, 1500}}, idRange{}, false},
+	} {
+		got, ok := spare(c.m)
+		if ok != c.ok || ok && got != c.want {
+			t.Errorf("%s: %v, %v", c.name, got, ok)
+		}
+	}
+}
