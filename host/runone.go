@@ -43,6 +43,19 @@ func (h *Host) runOne(ctx context.Context, ev Evaluation, r *run, digest string,
 		r.result.Failure = unready("the baseline cannot be served", err)
 		return
 	}
+	for range 2 {
+		h.ask(ctx, ev, r, content, digest, impact)
+		// A warm session that ended under somebody else's request, while this
+		// one waited for its turn, says nothing about this one: it is put to a
+		// new session.
+		if f := r.result.Failure; f == nil || !f.Unasked || ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// ask puts the change to one session of a provider.
+func (h *Host) ask(ctx context.Context, ev Evaluation, r *run, content supervise.Content, digest string, impact *impact) {
 	session, release, f := h.session(ctx, ev, r)
 	if f != nil {
 		r.result.Failure = f
@@ -108,7 +121,7 @@ func (h *Host) backOff(ctx context.Context, p provider) *supervise.Failure {
 	case <-time.After(wait):
 		return nil
 	case <-ctx.Done():
-		return &supervise.Failure{Reason: schemas.ReasonTimedOut, Class: schemas.FailHealth, State: schemas.StateTimedOut,
+		return &supervise.Failure{Reason: schemas.ReasonTimedOut, Class: schemas.FailHealth, State: schemas.StateTimedOut, Unasked: true,
 			Detail: fmt.Sprintf("the budget ended while it waited to be started again (last failure: %s)", rec.LastReason)}
 	}
 }
@@ -230,9 +243,13 @@ func failureReason(f *supervise.Failure) string {
 }
 
 // countsAgainstHealth tells the provider's own failures from those of its
-// surroundings: a machine that cannot build a sandbox, a caller that cancels
-// and a missing grant are no reason to quarantine it.
+// surroundings: a machine that cannot build a sandbox, a caller that cancels, a
+// missing grant and a request that was never put to it are no reason to
+// quarantine it.
 func countsAgainstHealth(f *supervise.Failure) bool {
+	if f.Unasked {
+		return false
+	}
 	switch f.Reason {
 	case schemas.ReasonCrashed, schemas.ReasonTimedOut, schemas.ReasonMalformed, schemas.ReasonStale, schemas.ReasonSkewed:
 		return true

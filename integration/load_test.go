@@ -192,3 +192,30 @@ func TestSoakCold(t *testing.T) {
 		t.Errorf("it grew: %+v, then %+v", early, late)
 	}
 }
+
+// TestWaitingIsNoFailure has callers give up while they wait for one slow
+// provider's turn: only what it was asked itself counts against it.
+func TestWaitingIsNoFailure(t *testing.T) {
+	l := lab(t)
+	w := world(t, l, l.NewConfig("slow"))
+	h := serve(t, w)
+	ctx := deadline(t, time.Minute)
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			text := fmt.Sprintf("package main\n\nvar v%d = 1\n", i)
+			v, err := h.Evaluate(ctx, schemas.Gate, conformance.Change{"src/new.go": &text}, 1500)
+			if err != nil || v.Decision == schemas.Allow {
+				t.Errorf("%d: %v %+v", i, err, v)
+			}
+		})
+	}
+	all.Wait()
+	st, err := h.Status(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st.Servers[0].State == "quarantined" {
+		t.Errorf("the provider was asked once, and is quarantined: %+v", st.Servers[0])
+	}
+}

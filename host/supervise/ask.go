@@ -18,13 +18,14 @@ func (s *Session) enter(ctx context.Context, method string, family schemas.Capab
 	case s.turn <- struct{}{}:
 	case <-ctx.Done():
 		f := s.callFailure(ctx, method, context.Cause(ctx))
-		f.Fatal = false // it never got its turn, so the provider is not to blame
+		f.Fatal, f.Unasked = false, true // it never got its turn
 		return nil, f
 	}
 	done = func() { <-s.turn }
 	switch {
 	case !s.Alive():
 		f = s.crashed("the request before " + method)
+		f.Unasked = true
 	case !s.Offers(family):
 		f = &Failure{Reason: schemas.ReasonUnsupported, Class: schemas.FailContract, State: s.State(),
 			Detail: "it does not offer the " + string(family) + " capability"}

@@ -20,6 +20,9 @@ type Failure struct {
 	Detail string
 	// Fatal is true when the conversation cannot go on.
 	Fatal bool
+	// Unasked is true when the request was never put to the provider, which then
+	// is not to blame.
+	Unasked bool
 	// FastPath is true when a provider claimed a result that is the host's to
 	// make: a verdict, a decision, a pass.
 	FastPath bool
