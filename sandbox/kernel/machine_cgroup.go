@@ -71,7 +71,11 @@ func (m machine) cgroups() Finding {
 	}
 	if len(bad) > 0 {
 		f.Seen += "; cannot: " + strings.Join(bad, ", ")
-		f.Fix = "Run as root, or by `systemd-run --user --scope -p Delegate=yes aspis ...`; without it resource limits and the host's watchdog do, and a total of processor time takes the place of a share."
+		f.Fix = "Run as root, or by `systemd-run --user --scope -p Delegate=yes aspis ...`"
+		if m.root {
+			f.Fix = "Make the caller's control group writable: in a container, mount /sys/fs/cgroup read-write"
+		}
+		f.Fix += "; without it resource limits and the host's watchdog do, and a total of processor time takes the place of a share."
 	}
 	f.OK = len(bad) == 0
 	return f
