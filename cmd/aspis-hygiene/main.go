@@ -20,7 +20,7 @@ func main() {
 		fmt.Println(version)
 		return
 	}
-	code, err := provider.Serve(context.Background(), hygiene.New(version), os.Stdin, os.Stdout)
+	code, err := provider.Serve(context.Background(), hygiene.New(version).Handler(), os.Stdin, os.Stdout)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "aspis-hygiene:", err)
 	}

@@ -1,20 +1,19 @@
 package hygiene
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/aspis-dev/aspis/cmd/internal/provider"
@@ -26,339 +25,309 @@ const ID = "aspis-hygiene"
 
 const capabilityVersion = "1"
 
+// What the provider asks for. The memory is for the largest answer that it
+// takes, twice over; an ordinary check needs a tenth of it.
+const (
+	memoryMB    = 512
+	openFiles   = 64
+	wallclockMs = 300_000
+)
+
 // Hygiene is the provider.
 type Hygiene struct {
 	version     string
 	fingerprint func() string
 	secrets     *secrets
+	// candidate and baseline are where snapshots may be mounted.
+	candidate, baseline string
 }
 
-var _ provider.Checker = (*Hygiene)(nil)
-
-// New makes it; compiling the secret rules begins at once.
+// New makes it. Reading the secret rules and hashing the executable begin at
+// once, in the background.
 func New(version string) *Hygiene {
-	return &Hygiene{version: version, secrets: newSecrets(), fingerprint: sync.OnceValue(ownDigest)}
+	h := &Hygiene{version: version, secrets: newSecrets(), fingerprint: sync.OnceValue(ownDigest),
+		candidate: candidateDir, baseline: baselineDir}
+	go h.fingerprint()
+	return h
+}
+
+// Handler is what provider.Serve needs.
+func (h *Hygiene) Handler() provider.Handler {
+	return provider.Handler{Describe: h.describe, Check: h.check}
 }
 
 // ownDigest is the sha256 of the running executable.
 func ownDigest() string {
+	const unknown = "sha256:unknown"
 	f, err := os.Open("/proc/self/exe")
 	if err != nil {
-		return "sha256:unknown"
+		return unknown
 	}
 	defer f.Close()
 	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
-		return "sha256:unknown"
+	if _, err := io.CopyBuffer(h, onlyReader{f}, make([]byte, 256<<10)); err != nil {
+		return unknown
 	}
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }
 
-// Describe answers initialize.
-func (h *Hygiene) Describe() schemas.InitializeResult {
-	no := false
+// onlyReader keeps CopyBuffer from bypassing its buffer.
+type onlyReader struct{ io.Reader }
+
+func (h *Hygiene) describe() schemas.InitializeResult {
+	no, memory, files, wall := false, memoryMB, openFiles, wallclockMs
 	return schemas.InitializeResult{
 		ServerInfo:         schemas.ServerInfo{Name: ID, Version: h.version, Fingerprint: h.fingerprint()},
 		CapabilityFamilies: []schemas.CapabilityFamily{schemas.Check},
 		Capabilities: schemas.Capabilities{Check: &schemas.CheckCapability{
-			CapabilityVersion: capabilityVersion, DiagnosticSources: []string{Source}, Scopes: []string{schemas.ScopeChangeset, schemas.ScopeWorkspace},
-			Comparisons:    []schemas.Comparison{schemas.Introduced, schemas.All, schemas.Resolved},
-			PartialResults: false, Incremental: false, UnsupportedReporting: "assessment-status", Fixes: &no,
+			CapabilityVersion: capabilityVersion, DiagnosticSources: []string{Source},
+			Scopes:      []string{schemas.ScopeChangeset, schemas.ScopeWorkspace},
+			Comparisons: []schemas.Comparison{schemas.Introduced, schemas.All, schemas.Resolved},
+			// Partial results are given, and called incomplete.
+			PartialResults: true, Incremental: false, UnsupportedReporting: "assessment-status", Fixes: &no,
 		}},
-		RequestedPermissions: &schemas.Permissions{Read: []string{"**"}, Write: &no, Network: &no},
+		RequestedPermissions: &schemas.Permissions{Read: []string{"**"}, Write: &no, Network: &no,
+			ResourceLimits: &schemas.ResourceLimits{MemoryMB: &memory, FD: &files, WallclockMs: &wall}},
 	}
-}
-
-// config is what trusted configuration may set.
-type config struct {
-	MaxFileBytes int64    `json:"maxFileBytes,omitzero"`
-	Disable      []string `json:"disable,omitzero"`
-}
-
-// defaultMaxFile is the size above which a file is reported, in bytes.
-const defaultMaxFile = 5 << 20
-
-func readConfig(raw jsontext.Value) (config, error) {
-	c := config{MaxFileBytes: defaultMaxFile}
-	if len(raw) > 0 {
-		if err := schemas.Decode(raw, &c, schemas.Limits{}); err != nil {
-			return c, fmt.Errorf("configuration: %w", err)
-		}
-	}
-	for _, name := range c.Disable {
-		if _, ok := rules[name]; !ok {
-			return c, fmt.Errorf("configuration: there is no rule %q; the rules are %s", name, strings.Join(slices.Sorted(maps.Keys(rules)), ", "))
-		}
-	}
-	if c.MaxFileBytes <= 0 {
-		return c, errors.New("configuration: maxFileBytes must be above 0")
-	}
-	return c, nil
 }
 
 // run is one check.
 type run struct {
-	h      *Hygiene
-	w      *provider.Workspace
-	cfg    config
-	modes  *modes
-	lost   []schemas.Degradation
-	files  int
-	bytes  int64
-	before []hit
-	after  []hit
+	w       *provider.Workspace
+	q       *provider.CheckRequest
+	cfg     settings
+	rules   selection
+	secrets *secrets
+	snap    *snapshot
+	started time.Time
+
+	lost      []schemas.Degradation
+	lostCount int
+	files     int
+	bytes     int64
+	planned   int
+	reported  time.Time
 }
 
-// Check judges a change.
-func (h *Hygiene) Check(ctx context.Context, w *provider.Workspace, p *schemas.CheckParams, raw jsontext.Value) (*schemas.Assessment, error) {
-	started := time.Now()
-	cfg, err := readConfig(p.Configuration)
+// check judges a change.
+func (h *Hygiene) check(ctx context.Context, w *provider.Workspace, q *provider.CheckRequest) (*schemas.Assessment, error) {
+	cfg, err := readConfig(q.Configuration)
 	if err != nil {
 		return nil, &schemas.Error{Code: -32602, Message: err.Error(), Data: &schemas.ErrorData{FailClass: schemas.FailInput}}
 	}
-	r := &run{h: h, w: w, cfg: cfg, modes: findModes()}
-	if err := r.scan(ctx, p); err != nil {
-		return nil, err
+	snap := openSnapshot(h.candidate, h.baseline)
+	defer snap.close()
+	r := &run{w: w, q: q, cfg: cfg, rules: choose(cfg, q.Rules, snap != nil), secrets: h.secrets, snap: snap, started: time.Now(), reported: time.Now()}
+	a := r.assessment(h)
+	if (len(q.DiagnosticSources) > 0 && !slices.Contains(q.DiagnosticSources, Source)) || (len(q.Rules) > 0 && len(r.rules.on) == 0) {
+		a.Status = schemas.StatusUnsupported
+		a.Coverage.Covered.DiagnosticSources, a.Coverage.Covered.Rules = []string{}, []string{}
+		if len(a.Coverage.Unsupported) == 0 {
+			a.Coverage.Unsupported = append(a.Coverage.Unsupported, degradation(schemas.ReasonUnsupported,
+				fmt.Sprintf("none of the sources %q is served here, only %q", q.DiagnosticSources, Source)))
+		}
+		return a, nil
 	}
-	digest, err := changesetDigest(raw)
-	if err != nil {
-		return nil, err
+	found, err := r.both(ctx)
+	switch {
+	case ctx.Err() != nil:
+		a.Status = schemas.StatusCancelled
+		a.Coverage.Degraded = append(a.Coverage.Degraded, degradation(schemas.ReasonCancelled, "the check was cancelled"))
+	case err != nil:
+		a.Status = schemas.StatusError
+		a.Coverage.Degraded = append(a.Coverage.Degraded, degradation(schemas.ReasonError, err.Error()))
+	default:
+		r.conclude(a, found)
 	}
-	configuration := p.Configuration
-	if len(configuration) == 0 {
-		configuration = jsontext.Value("{}")
-	}
-	configDigest, err := schemas.DigestRaw(configuration)
-	if err != nil {
-		return nil, err
-	}
-	part := schemas.CoveragePart{Scope: p.Scope, DiagnosticSources: []string{Source}, Rules: p.Rules, Comparison: p.Comparison}
-	if part.Rules == nil {
-		part.Rules = []string{}
-	}
-	covered := part
-	covered.Rules = r.rulesRun()
-	blobs := w.Read()
-	slices.Sort(blobs)
-	elapsed := float64(time.Since(started).Microseconds()) / 1000
-	a := &schemas.Assessment{
-		Status: schemas.StatusComplete, Diagnostics: r.diagnostics(p.Comparison),
-		Coverage: schemas.AssessmentCoverage{Requested: part, Covered: covered, Degraded: r.lost, Unsupported: []schemas.Degradation{},
-			Exhaustive: len(r.lost) == 0, Truncated: len(r.lost) > 0},
-		ValidAsOf: schemas.CheckValidAsOf{Baseline: p.ChangeSet.Baseline, ChangesetDigest: digest, Blobs: blobs},
-		Provider: schemas.CheckProvider{ID: ID, Version: h.version, ConfigDigest: configDigest, CapabilityVersion: capabilityVersion,
-			BuildDigest: h.fingerprint(), CapabilityFamily: schemas.Check},
-		Timing: schemas.AssessmentTiming{ElapsedMs: &elapsed}, Cache: schemas.Cache{Status: "disabled"},
-		Evidence: []schemas.EvidenceItem{{Kind: "metric", ID: "scanned", Data: jsontext.Value(fmt.Sprintf(`{"files":%d,"bytes":%d}`, r.files, r.bytes))}},
-	}
-	if a.Coverage.Degraded == nil {
-		a.Coverage.Degraded = []schemas.Degradation{}
-	}
-	if len(r.lost) > 0 {
-		a.Status = schemas.StatusIncomplete
-	}
+	r.account(a)
 	return a, nil
 }
 
-// changesetDigest is over the changeset member exactly as it was sent.
-func changesetDigest(raw jsontext.Value) (string, error) {
-	var p struct {
-		ChangeSet jsontext.Value `json:"changeset"`
+// assessment makes an answer without findings, bound to the question.
+func (r *run) assessment(h *Hygiene) *schemas.Assessment {
+	asked := schemas.CoveragePart{Scope: r.q.Scope, DiagnosticSources: []string{Source}, Rules: []string{}, Comparison: r.q.Comparison}
+	if len(r.q.DiagnosticSources) > 0 {
+		asked.DiagnosticSources = r.q.DiagnosticSources
 	}
-	if err := json.Unmarshal(raw, &p); err != nil {
-		return "", err
+	if len(r.q.Rules) > 0 {
+		asked.Rules = r.q.Rules
 	}
-	return schemas.DigestRaw(p.ChangeSet)
+	covered := asked
+	covered.DiagnosticSources, covered.Rules = []string{Source}, r.rules.names()
+	unsupported := []schemas.Degradation{}
+	for _, name := range r.rules.missing {
+		why := "there is no such rule"
+		if _, ok := rules[name]; ok {
+			why = "it needs the snapshot, which the host has not mounted"
+		}
+		unsupported = append(unsupported, degradation(schemas.ReasonUnsupported, fmt.Sprintf("rule %.60q: %s", name, why)))
+	}
+	return &schemas.Assessment{
+		Status: schemas.StatusComplete, Diagnostics: []schemas.Diagnostic{},
+		Coverage:  schemas.AssessmentCoverage{Requested: asked, Covered: covered, Degraded: []schemas.Degradation{}, Unsupported: unsupported},
+		ValidAsOf: schemas.CheckValidAsOf{Baseline: r.q.ChangeSet.Baseline, ChangesetDigest: r.q.ChangesetDigest, Blobs: []schemas.BlobRef{}},
+		Provider: schemas.CheckProvider{ID: ID, Version: h.version, ConfigDigest: r.q.ConfigDigest, CapabilityVersion: capabilityVersion,
+			BuildDigest: h.fingerprint(), CapabilityFamily: schemas.Check},
+		Timing: schemas.AssessmentTiming{ElapsedMs: new(float64)}, Cache: schemas.Cache{Status: "disabled"},
+	}
 }
 
-func (r *run) enabled(rule string) bool { return !slices.Contains(r.cfg.Disable, rule) }
-
-// rulesRun lists the rules that this check could apply.
-func (r *run) rulesRun() []string {
-	var out []string
-	for name, def := range rules {
-		if r.enabled(name) && (!def.needsModes || r.modes != nil) {
-			out = append(out, name)
-		}
-	}
-	slices.Sort(out)
-	return out
+// account fills in what is known at the end, whatever the end.
+func (r *run) account(a *schemas.Assessment) {
+	*a.Timing.ElapsedMs = float64(time.Since(r.started).Microseconds()) / 1000
+	a.ValidAsOf.Blobs = r.w.Received()
+	a.Evidence = []schemas.EvidenceItem{{Kind: "metric", ID: "scanned", Data: jsontext.Value(fmt.Sprintf(`{"files":%d,"bytes":%d}`, r.files, r.bytes))}}
 }
 
-func (r *run) scan(ctx context.Context, p *schemas.CheckParams) error {
-	inScope := func(c schemas.Change) bool {
-		return len(p.Scope.Paths) == 0 || slices.Contains(p.Scope.Paths, c.Path) || slices.Contains(p.Scope.Paths, c.From)
+// maxDiagnostics bounds an answer; errors come before what is left out.
+const maxDiagnostics = 5000
+
+// conclude compares the sides and says how far the answer goes.
+func (r *run) conclude(a *schemas.Assessment, found both) {
+	for _, c := range compare(found, r.q.Comparison) {
+		a.Diagnostics = append(a.Diagnostics, c.diagnostic(r.cfg.Severity))
 	}
-	changed := map[string]bool{}
-	for _, c := range p.ChangeSet.Changes {
-		changed[c.Path], changed[c.From] = true, true
-		if !inScope(c) {
-			continue
-		}
-		if err := r.change(ctx, c); err != nil {
-			return err
-		}
+	if n := len(a.Diagnostics); n > maxDiagnostics {
+		rank := []schemas.Severity{schemas.SeverityError, schemas.SeverityWarning, schemas.SeverityInfo}
+		slices.SortStableFunc(a.Diagnostics, func(x, y schemas.Diagnostic) int {
+			return cmp.Compare(slices.Index(rank, x.Severity), slices.Index(rank, y.Severity))
+		})
+		a.Diagnostics = a.Diagnostics[:maxDiagnostics]
+		r.lose("%d findings are more than an answer holds; the first %d are here", n, maxDiagnostics)
 	}
-	// What was there before matters only when there is something now.
-	if len(r.after) > 0 || p.Comparison == schemas.Resolved {
-		for _, c := range p.ChangeSet.Changes {
-			if err := r.original(ctx, c); err != nil {
-				return err
-			}
-		}
+	a.Coverage.Degraded = append(a.Coverage.Degraded, r.lost...)
+	if more := r.lostCount - len(r.lost); more > 0 {
+		a.Coverage.Degraded = append(a.Coverage.Degraded, degradation(schemas.ReasonIncomplete, fmt.Sprintf("and %d more like these", more)))
 	}
-	needTree := p.Scope.Name == schemas.ScopeWorkspace || (r.enabled(ruleCase) && creates(p.ChangeSet.Changes))
-	if !needTree {
+	a.Coverage.Truncated = r.lostCount > 0
+	a.Coverage.Exhaustive = r.lostCount == 0 && len(a.Coverage.Unsupported) == 0
+	if !a.Coverage.Exhaustive {
+		a.Status = schemas.StatusIncomplete
+	}
+}
+
+// both finds what is on each side. What was there before is read only when it
+// can matter.
+func (r *run) both(ctx context.Context) (both, error) {
+	var found both
+	s := scope{r.q.Scope}
+	before, after := sides(r.q.ChangeSet.Changes, s, r.snap)
+	resolved := r.q.Comparison == schemas.Resolved
+	if resolved {
+		// What has moved out of scope is not resolved.
+		before = inScope(before)
+	} else {
+		// What has moved into scope is not new.
+		after = inScope(after)
+	}
+	r.planned = len(before) + len(after)
+	var err error
+	if found.after, err = r.scan(ctx, after); err != nil {
+		return found, err
+	}
+	if err := r.tree(ctx, s, &found); err != nil {
+		return found, err
+	}
+	if len(found.after) > 0 || resolved {
+		hits, err := r.scan(ctx, before)
+		if err != nil {
+			return found, err
+		}
+		found.before = append(found.before, hits...)
+	}
+	return found, nil
+}
+
+// tree finds what needs the names of the whole tree, and where unchanged files
+// are asked about, what is in them. Unchanged files introduce and resolve
+// nothing, so that only a comparison with all needs them.
+func (r *run) tree(ctx context.Context, s scope, found *both) error {
+	changes := r.q.ChangeSet.Changes
+	whole := r.q.Comparison == schemas.All && s.Name != schemas.ScopeChangeset
+	interest := renamed(changes, s)
+	names := r.rules.on[ruleCollision] && (whole || len(interest) > 0)
+	if !whole && !names {
 		return nil
 	}
-	entries, truncated, err := r.w.List(ctx, schemas.ListTreeParams{})
+	if !whole && r.snap != nil && readsAll(r.w.Grant()) {
+		return r.collide(interest, r.snap.baseline.names, r.snap.candidate.names, found)
+	}
+	entries, truncated, err := r.w.ListTree(ctx, schemas.ListTreeParams{})
+	var refused *schemas.Error
+	if errors.As(err, &refused) && ctx.Err() == nil {
+		r.lose("the tree could not be listed: %s", refused.Message)
+		return nil
+	}
 	if err != nil {
 		return err
 	}
 	if truncated {
 		r.lose("the host listed only a part of the tree")
 	}
-	if r.enabled(ruleCase) {
-		r.after = append(r.after, collisions(entries, p.ChangeSet.Changes)...)
-	}
-	if p.Scope.Name != schemas.ScopeWorkspace {
-		return nil
-	}
-	for _, e := range entries {
-		if changed[e.Path] || e.Kind != "file" {
-			continue
-		}
-		hits, err := r.blob(ctx, e.Path, e.BlobID)
-		if err != nil {
+	if whole {
+		if err := r.unchanged(ctx, s, entries, found); err != nil {
 			return err
 		}
-		r.before = append(r.before, hits...)
-		r.after = append(r.after, hits...)
-	}
-	return nil
-}
-
-// creates reports whether any change brings a new name.
-func creates(changes []schemas.Change) bool {
-	return slices.ContainsFunc(changes, func(c schemas.Change) bool {
-		return c.Kind == schemas.ChangeCreate || c.Kind == schemas.ChangeRename
-	})
-}
-
-// change scans what a change leaves behind.
-func (r *run) change(ctx context.Context, c schemas.Change) error {
-	after := c.After
-	if c.Kind == schemas.ChangeRename && after == "" {
-		after = c.Before
-	}
-	if after != "" && (r.modes == nil || !r.modes.isSymlink(c.Path)) {
-		hits, err := r.blob(ctx, c.Path, after)
-		if err != nil {
-			return err
-		}
-		r.after = append(r.after, hits...)
-	}
-	if r.modes != nil {
-		for _, h := range r.modes.scan(c) {
-			if r.enabled(h.rule) {
-				r.after = append(r.after, h)
+		for _, e := range entries {
+			if s.has(e.Path) {
+				interest = append(interest, e.Path)
 			}
 		}
 	}
-	return nil
-}
-
-// original scans what a change found, under its old name. Text that only moves,
-// within a file or from one to another, is not new.
-func (r *run) original(ctx context.Context, c schemas.Change) error {
-	if c.Before == "" {
+	if !names {
 		return nil
 	}
-	old := c.Path
-	if c.From != "" {
-		old = c.From
-	}
-	hits, err := r.blob(ctx, old, c.Before)
+	return r.collide(interest, listed(paths(entries), interest), listed(overlaid(entries, changes), interest), found)
+}
+
+// collide looks for names that collide on both sides.
+func (r *run) collide(interest []string, before, after tree, found *both) error {
+	now, err := collisions(interest, after)
 	if err != nil {
 		return err
 	}
-	r.before = append(r.before, hits...)
+	was, err := collisions(interest, before)
+	if err != nil {
+		return err
+	}
+	found.after = append(found.after, now...)
+	found.before = append(found.before, was...)
 	return nil
 }
 
-func (r *run) lose(detail string) {
-	r.lost = append(r.lost, schemas.Degradation{Source: ID, Reason: schemas.ReasonIncomplete, Detail: detail, Capability: schemas.Check})
-}
-
-// blob scans one content. What the host will not give is a loss, not an error.
-func (r *run) blob(ctx context.Context, path string, ref schemas.BlobRef) ([]hit, error) {
-	content, err := r.w.Blob(ctx, ref)
+// unchanged scans the files in scope that no change touches; what is in them
+// is on both sides.
+func (r *run) unchanged(ctx context.Context, s scope, entries []schemas.TreeEntry, found *both) error {
+	touched := map[string]bool{}
+	for _, c := range r.q.ChangeSet.Changes {
+		touched[c.Path], touched[c.From] = true, true
+	}
+	var sources []source
+	for _, e := range entries {
+		if touched[e.Path] || !s.has(e.Path) {
+			continue
+		}
+		src := source{path: e.Path, ref: e.BlobID, origin: e.Path}
+		switch e.Kind {
+		case "file":
+		case "symlink":
+			src.kind = link
+		default:
+			continue
+		}
+		sources = append(sources, src)
+	}
+	r.planned += len(sources)
+	hits, err := r.scan(ctx, sources)
 	if err != nil {
-		var refused *schemas.Error
-		if errors.As(err, &refused) && ctx.Err() == nil {
-			r.lose(fmt.Sprintf("%s could not be read: %s", path, refused.Message))
-			return nil, nil
-		}
-		return nil, err
+		return err
 	}
-	r.files++
-	r.bytes += int64(len(content))
-	var hits []hit
-	if int64(len(content)) > r.cfg.MaxFileBytes {
-		hits = append(hits, hit{rule: ruleLarge, path: path, line: -1, key: path,
-			message: fmt.Sprintf("the file has %d bytes, over the limit of %d", len(content), r.cfg.MaxFileBytes)})
-	}
-	if !isBinary(content) {
-		hits = append(hits, scanText(path, content)...)
-		hits = append(hits, scanSyntax(path, content)...)
-		if r.enabled(ruleSecret) {
-			found, err := r.h.secrets.scan(path, content)
-			if err != nil {
-				return nil, err
-			}
-			hits = append(hits, found...)
-		}
-	}
-	return slices.DeleteFunc(hits, func(h hit) bool { return !r.enabled(h.rule) }), nil
+	found.before = append(found.before, hits...)
+	found.after = append(found.after, hits...)
+	return nil
 }
 
-// diagnostics compares the two sides as multisets of keys.
-func (r *run) diagnostics(comparison schemas.Comparison) []schemas.Diagnostic {
-	out := []schemas.Diagnostic{}
-	emit := func(list, other []hit, flag bool, all bool) {
-		left := map[string]int{}
-		for _, h := range other {
-			left[h.rule+"\x00"+h.key]++
-		}
-		seen := map[string]int{}
-		for _, h := range list {
-			k := h.rule + "\x00" + h.key
-			fresh := left[k] == 0
-			if !fresh {
-				left[k]--
-			}
-			seen[k]++
-			if fresh || all {
-				out = append(out, diagnostic(h, seen[k], fresh && flag))
-			}
-		}
-	}
-	switch comparison {
-	case schemas.Resolved:
-		emit(r.before, r.after, false, false)
-	default:
-		emit(r.after, r.before, true, comparison == schemas.All)
-	}
-	return out
-}
-
-func diagnostic(h hit, occurrence int, introduced bool) schemas.Diagnostic {
-	def := rules[h.rule]
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%d", h.rule, h.key, occurrence))
-	d := schemas.Diagnostic{Code: Source + "/" + h.rule, Severity: def.severity, Source: Source, Message: h.message,
-		Location: schemas.Location{Path: h.path}, Fingerprint: hex.EncodeToString(sum[:]), Introduced: &introduced, Help: def.help}
-	if h.line >= 0 {
-		d.Location.Range = &schemas.Range{Start: schemas.Position{Line: h.line, Char: h.start}, End: schemas.Position{Line: h.line, Char: max(h.end, h.start)}}
-	}
-	return d
+// readsAll reports whether a grant covers every path.
+func readsAll(p schemas.Permissions) bool {
+	return slices.Contains(p.Read, "**") && !slices.ContainsFunc(p.Read, func(g string) bool { return strings.HasPrefix(g, "!") })
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/aspis-dev/aspis/schemas"
 )
 
-var binary string
+var built string
 
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "hygiene")
@@ -27,8 +27,8 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	binary = filepath.Join(dir, "aspis-hygiene")
-	cmd := exec.Command("go", "build", "-ldflags", "-X main.version=1.2.3", "-o", binary, "github.com/aspis-dev/aspis/cmd/aspis-hygiene")
+	built = filepath.Join(dir, "aspis-hygiene")
+	cmd := exec.Command("go", "build", "-ldflags", "-X main.version=1.2.3", "-o", built, "github.com/aspis-dev/aspis/cmd/aspis-hygiene")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "build aspis-hygiene: %v\n%s", err, out)
@@ -53,7 +53,7 @@ type conversation struct {
 
 func start(t testing.TB) *conversation {
 	t.Helper()
-	c := &conversation{t: t, cmd: exec.Command(binary), base: map[string]string{}, blobs: map[string]string{}, asked: map[string]bool{}}
+	c := &conversation{t: t, cmd: exec.Command(built), base: map[string]string{}, blobs: map[string]string{}, asked: map[string]bool{}}
 	c.cmd.Env = []string{} // as in its container: nothing
 	c.cmd.Dir = "/"
 	c.cmd.Stderr = os.Stderr
@@ -180,9 +180,9 @@ func (c *conversation) change(path, from, before, after string) obj {
 	switch {
 	case from != "":
 		ch["kind"], ch["from"], ch["before"], ch["after"] = "rename", from, put(before), put(after)
-	case before == absent:
+	case before == nothing:
 		ch["kind"], ch["after"] = "create", put(after)
-	case after == absent:
+	case after == nothing:
 		ch["kind"], ch["before"] = "delete", put(before)
 	default:
 		ch["before"], ch["after"] = put(before), put(after)
@@ -190,7 +190,7 @@ func (c *conversation) change(path, from, before, after string) obj {
 	return ch
 }
 
-const absent = "\x00absent"
+const nothing = "\x00absent"
 
 func (c *conversation) check(params obj, changes ...obj) *schemas.Assessment {
 	c.t.Helper()
@@ -245,8 +245,8 @@ func TestRules(t *testing.T) {
 		"clean":              {"a.go", "package a\n", nil},
 		"aws key":            {"a.py", "k = \"" + key(1) + "\"\n", []string{"secret"}},
 		"allowed by comment": {"a.py", "k = \"" + key(2) + "\" # gitleaks:allow\n", []string{"secret"}},
-		"private key":        {"id", "-----BEGIN RSA PRIVATE KEY-----\n" + strings.Repeat("MIIEpAIBAAKCAQEA7bq\n", 10) + "-----END RSA PRIVATE KEY-----\n", []string{"secret"}},
-		"conflict":           {"a.c", "<<<<<<< HEAD\nint a;\n=======\nint b;\n>>>>>>> other\n", []string{"conflict-marker", "conflict-marker", "conflict-marker"}},
+		"private key":        {"id", "-----BEGIN RSA PRIVATE KEY-----\n" + strings.Repeat("MIIEpAIBAAKCAQEA7bq\n", 10) + "-----END RSA PRIVATE KEY-----\n", []string{"private-key"}},
+		"conflict":           {"a.c", "<<<<<<< HEAD\nint a;\n=======\nint b;\n>>>>>>> other\n", []string{"conflict-marker"}},
 		"heading":            {"a.rst", "Title\n=======\n\ntext\n", nil},
 		"email quote":        {"a.txt", ">>>>>>> quoted\n", nil},
 		"bidi":               {"a.js", "if (admin\u202e) {}\n", []string{"bidi-control"}},
@@ -268,7 +268,7 @@ func TestRules(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.t = t
-			a := c.check(nil, c.change(tc.path, "", absent, tc.after))
+			a := c.check(nil, c.change(tc.path, "", nothing, tc.after))
 			if got := codes(a); !slices.Equal(got, tc.want) {
 				t.Fatalf("got %v, want %v", got, tc.want)
 			}
@@ -287,7 +287,7 @@ func TestRules(t *testing.T) {
 func TestRangesCountUTF16(t *testing.T) {
 	c := start(t)
 	c.greet()
-	a := c.check(nil, c.change("a.py", "", absent, "x\n\U0001F600 k = \""+key(1)+"\"\n"))
+	a := c.check(nil, c.change("a.py", "", nothing, "x\n\U0001F600 k = \""+key(1)+"\"\n"))
 	r := a.Diagnostics[0].Location.Range
 	if r.Start != (schemas.Position{Line: 1, Char: 8}) || r.End != (schemas.Position{Line: 1, Char: 28}) {
 		t.Fatalf("%+v", r)
@@ -299,7 +299,7 @@ func TestNamesThatCollide(t *testing.T) {
 	c.greet()
 	c.base = map[string]string{"src/Main.go": "a", "docs/é.md": "b", "lib/x": "c"}
 	for path, want := range map[string]int{"src/main.go": 1, "SRC/other.go": 1, "docs/e\u0301.md": 1, "lib/y": 0} {
-		a := c.check(nil, c.change(path, "", absent, "package x\n"))
+		a := c.check(nil, c.change(path, "", nothing, "package x\n"))
 		if len(a.Diagnostics) != want {
 			t.Errorf("%s: %v", path, codes(a))
 		}
@@ -319,7 +319,7 @@ func TestWhatWasThereIsNotIntroduced(t *testing.T) {
 		"moved elsewhere": {[]obj{c.change("a", "", old, "a = 1\n"), c.change("c", "", "q\n", "q\nk = \""+key(1)+"\"\n")}, 0},
 		"one more":        {[]obj{c.change("a", "", old, old+old)}, 1},
 		"another":         {[]obj{c.change("a", "", old, old+"j = \""+key(5)+"\"\n")}, 1},
-		"new file":        {[]obj{c.change("n", "", absent, old)}, 1},
+		"new file":        {[]obj{c.change("n", "", nothing, old)}, 1},
 		"taken out":       {[]obj{c.change("a", "", old, "a = 1\n")}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -354,7 +354,7 @@ func TestMovesAreNeverIntroduced(t *testing.T) {
 		at := rapid.IntRange(0, len(moved)).Draw(rt, "split")
 		one := strings.Join(append([]string{"// new head"}, moved[:at]...), "\n") + "\n"
 		two := strings.Join(append(moved[at:len(moved):len(moved)], "// new tail"), "\n") + "\n"
-		a := c.check(nil, c.change("b", "a", before, one), c.change("c", "", absent, two))
+		a := c.check(nil, c.change("b", "a", before, one), c.change("c", "", nothing, two))
 		if len(a.Diagnostics) != 0 {
 			rt.Fatalf("introduced %v by moving lines", codes(a))
 		}
@@ -364,7 +364,7 @@ func TestMovesAreNeverIntroduced(t *testing.T) {
 func TestRefusedBlobIsIncomplete(t *testing.T) {
 	c := start(t)
 	c.greet()
-	ch := c.change("a", "", absent, "hidden\n")
+	ch := c.change("a", "", nothing, "hidden\n")
 	delete(c.blobs, ch["after"].(string))
 	a := c.check(nil, ch)
 	if a.Status != schemas.StatusIncomplete || len(a.Coverage.Degraded) != 1 || !a.Coverage.Truncated {
@@ -376,7 +376,7 @@ func TestConfigurationIsHonouredAndBound(t *testing.T) {
 	c := start(t)
 	c.greet()
 	conf := obj{"disable": []string{"secret"}, "maxFileBytes": 10}
-	a := c.check(obj{"configuration": conf}, c.change("a", "", absent, "k = \""+key(1)+"\"\n"))
+	a := c.check(obj{"configuration": conf}, c.change("a", "", nothing, "k = \""+key(1)+"\"\n"))
 	digest, _ := schemas.Digest(conf)
 	if got := codes(a); !slices.Equal(got, []string{"large-file"}) || a.Provider.ConfigDigest != digest {
 		t.Fatal(got, a.Provider.ConfigDigest)
@@ -437,7 +437,7 @@ func TestCORE_SERVER_TYPED_ERROR(t *testing.T) {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}
-	if a := c.check(nil, c.change("a", "", absent, "fine\n")); a.Status != schemas.StatusComplete {
+	if a := c.check(nil, c.change("a", "", nothing, "fine\n")); a.Status != schemas.StatusComplete {
 		t.Fatal("it does not go on after errors")
 	}
 }
@@ -466,15 +466,32 @@ func TestShutdownAndExit(t *testing.T) {
 }
 
 func FuzzScan(f *testing.F) {
+	set, err := loadLeakRules()
+	if err != nil {
+		f.Fatal(err)
+	}
+	rs := &secrets{rules: func() (*leakRules, error) { return set, nil }}
 	f.Add("a.json", []byte("{}"))
+	f.Add("tsconfig.json", []byte("{ // c\n \"a\": [1,], /* */ }"))
 	f.Add("a.yaml", []byte("a: [\n"))
+	f.Add("a.toml", []byte("a = [[\n"))
 	f.Add("x", []byte("<<<<<<< a\n=======\n>>>>>>> b\n\u202e"))
+	f.Add("x", []byte("k = \""+key(1)+"\"\n\xff\u200b"))
 	f.Fuzz(func(t *testing.T, name string, content []byte) {
-		for _, h := range append(scanText(name, content), scanSyntax(name, content)...) {
-			d := diagnostic(h, 1, true)
-			if d.Help == "" || d.Message == "" || (d.Location.Range != nil && d.Location.Range.Start.Line < 0) {
+		r := &run{cfg: settings{MaxFileBytes: 100}, rules: choose(settings{}, nil, true), secrets: rs}
+		hits, err := r.file(source{path: name, origin: name}, content)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range compare(both{after: hits}, schemas.Introduced) {
+			d := c.diagnostic(nil)
+			if p := d.Location.Range; d.Help == "" || d.Message == "" || (p != nil && (p.Start.Line < 0 || p.End.Line < p.Start.Line)) {
 				t.Fatalf("%+v", d)
 			}
+		}
+		// What is there on both sides is never new.
+		if out := compare(both{before: hits, after: hits}, schemas.Introduced); len(out) != 0 {
+			t.Fatalf("introduced by nothing: %+v", out)
 		}
 	})
 }

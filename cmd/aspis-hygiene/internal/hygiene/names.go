@@ -2,146 +2,146 @@ package hygiene
 
 import (
 	"fmt"
-	"io/fs"
-	"os"
 	"path"
-	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/text/cases"
 	"golang.org/x/text/unicode/norm"
-
-	"github.com/aspis-dev/aspis/schemas"
 )
 
-// fold maps names that some file systems take for one to one string.
-func fold(name string) string { return norm.NFC.String(cases.Fold().String(norm.NFC.String(name))) }
+// fold maps names that some file system takes for one to one string: those
+// that differ in case, or in how an accent is composed.
+func fold(name string) string {
+	if ascii([]byte(name)) {
+		return strings.ToLower(name)
+	}
+	return norm.NFC.String(cases.Fold().String(norm.NFC.String(name)))
+}
 
-// collisions finds paths of the after-state that a file system which ignores
-// case or Unicode form cannot tell apart. Only changed ones are reported.
-func collisions(before []schemas.TreeEntry, changes []schemas.Change) []hit {
-	paths := map[string]bool{}
-	for _, e := range before {
-		paths[e.Path] = true
-	}
-	changed := map[string]bool{}
-	for _, c := range changes {
-		switch c.Kind {
-		case schemas.ChangeDelete:
-			delete(paths, c.Path)
-		case schemas.ChangeRename:
-			delete(paths, c.From)
-			paths[c.Path], changed[c.Path] = true, true
-		case schemas.ChangeCreate:
-			paths[c.Path], changed[c.Path] = true, true
+// tree tells which names a directory has; "" is the root.
+type tree func(dir string) ([]string, error)
+
+// collisions finds the first place in each path where its directory has names
+// that are one file elsewhere. Each name beyond the first is a finding, however
+// many paths lie below; a path need not exist, so that the same question can be
+// asked of both sides of a change.
+func collisions(paths []string, names tree) ([]hit, error) {
+	folded := map[string]map[string][]string{} // by directory: names by their fold
+	var hits []hit
+	seen := map[string]bool{}
+	for _, p := range slices.Sorted(slices.Values(paths)) {
+		dir := ""
+		for segment := range strings.SplitSeq(p, "/") {
+			by := folded[dir]
+			if by == nil {
+				list, err := names(dir)
+				if err != nil {
+					return nil, err
+				}
+				by = make(map[string][]string, len(list))
+				for _, name := range list {
+					by[fold(name)] = append(by[fold(name)], name)
+				}
+				folded[dir] = by
+			}
+			same := by[fold(segment)]
+			if len(same) < 2 {
+				dir = path.Join(dir, segment)
+				continue
+			}
+			if key := path.Join(dir, fold(segment)); !seen[key] {
+				seen[key] = true
+				hits = append(hits, collision(p, dir, segment, key, same)...)
+			}
+			break
 		}
 	}
-	if len(changed) == 0 {
-		return nil
-	}
-	// Directories collide too: a/x beside A/y.
-	first := map[string]string{}
-	note := func(p string) {
-		if k := fold(p); first[k] == "" || p < first[k] {
-			first[k] = p
-		}
-	}
-	for p := range paths {
-		for d := p; d != "."; d = path.Dir(d) {
-			note(d)
-		}
+	return hits, nil
+}
+
+// collision words the findings of one group of names, from one of them on.
+func collision(p, dir, segment, key string, same []string) []hit {
+	first := slices.Index(same, segment)
+	if first < 0 {
+		first = 0
 	}
 	var hits []hit
-	for p := range changed {
-		for d := p; d != "."; d = path.Dir(d) {
-			other := first[fold(d)]
-			if other == d {
-				other = otherSpelling(paths, d)
-			}
-			if other != "" && other != d {
-				hits = append(hits, hit{rule: ruleCase, path: p, line: -1, key: p,
-					message: fmt.Sprintf("%q and %q are one name where case is ignored", d, other)})
-				break
-			}
+	for i, name := range same {
+		if i != first {
+			hits = append(hits, hit{rule: ruleCollision, path: p, key: key,
+				message: fmt.Sprintf("%q and %q are one name where case or composition is ignored", path.Join(dir, same[first]), path.Join(dir, name))})
 		}
 	}
 	return hits
 }
 
-// otherSpelling looks for another name that folds to the same as d.
-func otherSpelling(paths map[string]bool, d string) string {
-	k := fold(d)
-	for p := range paths {
-		for q := p; q != "."; q = path.Dir(q) {
-			if q != d && fold(q) == k {
-				return q
+// listed makes a tree out of a list of paths. Only the directories above paths
+// of interest are kept.
+func listed(all func(yield func(string) bool), interest []string) tree {
+	names := map[string]map[string]bool{"": {}}
+	for _, p := range interest {
+		for d := path.Dir(p); d != "."; d = path.Dir(d) {
+			names[d] = map[string]bool{}
+		}
+	}
+	for p := range all {
+		dir := ""
+		for rest := p; ; {
+			segment, below, more := strings.Cut(rest, "/")
+			if set := names[dir]; set != nil {
+				set[segment] = true
+			} else {
+				break // nothing below is of interest either
 			}
+			if !more {
+				break
+			}
+			dir, rest = path.Join(dir, segment), below
+		}
+	}
+	return func(dir string) ([]string, error) {
+		out := make([]string, 0, len(names[dir]))
+		for name := range names[dir] {
+			out = append(out, name)
+		}
+		slices.Sort(out)
+		return out, nil
+	}
+}
+
+// escapes tells why a symlink leads out of the repository, or returns "". The
+// path is taken by its letters: links on the way are not followed.
+func escapes(at, target string) string {
+	clean := path.Join(path.Dir(at), target)
+	switch {
+	case target == "":
+		return ""
+	case path.IsAbs(target):
+		return "is absolute"
+	case len(target) > 2 && target[1] == ':' && (target[2] == '\\' || target[2] == '/'), strings.HasPrefix(target, `\`):
+		return "is absolute on Windows"
+	case clean == ".." || strings.HasPrefix(clean, "../"):
+		return "leads out of the repository"
+	}
+	for segment := range strings.SplitSeq(clean, "/") {
+		switch strings.TrimRight(fold(segment), ". ") {
+		case ".git", "git~1":
+			return "leads into .git"
 		}
 	}
 	return ""
 }
 
-// Where the host mounts the snapshots of a provider that may see them.
-const (
-	candidateDir = "/workspace/candidate"
-	baselineDir  = "/workspace/baseline"
-)
-
-// modes looks at files in the mounted snapshots. Only lstat and readlink are
-// used: bytes come by callback.
-type modes struct{ candidate, baseline string }
-
-func findModes() *modes {
-	if st, err := os.Stat(candidateDir); err != nil || !st.IsDir() {
+func linkHits(at string, content []byte) []hit {
+	target := string(content)
+	why := escapes(at, target)
+	if why == "" {
 		return nil
 	}
-	return &modes{candidateDir, baselineDir}
-}
-
-// scan applies the rules that need a file's mode.
-func (m *modes) scan(c schemas.Change) []hit {
-	if c.Kind == schemas.ChangeDelete {
-		return nil
+	shown := target
+	if len(shown) > 200 {
+		shown = shown[:200] + "…"
 	}
-	now, err := os.Lstat(filepath.Join(m.candidate, c.Path))
-	if err != nil {
-		return nil
-	}
-	from := c.Path
-	if c.From != "" {
-		from = c.From
-	}
-	was, wasErr := os.Lstat(filepath.Join(m.baseline, from))
-	if now.Mode().Type() == fs.ModeSymlink {
-		return symlinkHit(c.Path, filepath.Join(m.candidate, c.Path))
-	}
-	if now.Mode().IsRegular() && now.Mode().Perm()&0o111 != 0 && (wasErr != nil || was.Mode().Perm()&0o111 == 0) {
-		return []hit{{rule: ruleExecutable, path: c.Path, line: -1, key: c.Path, message: "the file becomes executable"}}
-	}
-	return nil
-}
-
-// isSymlink reports whether a changed path is a symlink afterwards.
-func (m *modes) isSymlink(p string) bool {
-	st, err := os.Lstat(filepath.Join(m.candidate, p))
-	return err == nil && st.Mode().Type() == fs.ModeSymlink
-}
-
-func symlinkHit(name, at string) []hit {
-	target, err := os.Readlink(at)
-	if err != nil {
-		return nil
-	}
-	why := ""
-	switch clean := path.Join(path.Dir(name), target); {
-	case path.IsAbs(target):
-		why = "is absolute"
-	case clean == ".." || strings.HasPrefix(clean, "../"):
-		why = "leads out of the repository"
-	case clean == ".git" || strings.HasPrefix(strings.ToLower(clean)+"/", ".git/"):
-		why = "leads into .git"
-	default:
-		return nil
-	}
-	return []hit{{rule: ruleSymlink, path: name, line: -1, key: name + "\x00" + target, message: fmt.Sprintf("the link's target %q %s", target, why)}}
+	return []hit{{rule: ruleSymlink, path: at, key: why + "\x00" + target, message: fmt.Sprintf("the link's target %q %s", shown, why)}}
 }

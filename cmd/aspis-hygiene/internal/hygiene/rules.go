@@ -1,24 +1,26 @@
-// Package hygiene finds what no change should bring in: secrets, conflict
-// markers, characters that hide what code does, names and links that do harm on
-// other machines, files that are broken or too large. It works on bytes and
-// paths that are given to it, and does no I/O but a look at the modes of files
-// in a snapshot that the host has mounted.
 package hygiene
 
-import "github.com/aspis-dev/aspis/schemas"
+import (
+	"maps"
+	"slices"
+
+	"github.com/aspis-dev/aspis/schemas"
+)
 
 // Source is the diagnostic source of every rule.
 const Source = "hygiene"
 
-// The rules.
+// The rules; a diagnostic's code is hygiene/<rule>.
 const (
 	ruleSecret     = "secret"
+	rulePrivateKey = "private-key"
 	ruleConflict   = "conflict-marker"
 	ruleBidi       = "bidi-control"
 	ruleInvisible  = "invisible-character"
-	ruleCase       = "case-collision"
+	ruleCollision  = "case-collision"
 	ruleSymlink    = "symlink-escape"
 	ruleExecutable = "new-executable"
+	ruleProgram    = "binary-program"
 	ruleLarge      = "large-file"
 	ruleJSON       = "invalid-json"
 	ruleYAML       = "invalid-yaml"
@@ -27,33 +29,40 @@ const (
 
 type rule struct {
 	severity schemas.Severity
-	help     string
-	// needsModes is true for rules that a list of changed blobs cannot serve.
-	needsModes bool
+	// help says why it matters and what to do.
+	help string
+	// needsSnapshot is true for rules that look at modes, which ASP's callbacks
+	// do not carry.
+	needsSnapshot bool
 }
 
 var rules = map[string]rule{
-	ruleSecret:     {severity: schemas.SeverityError, help: "Take the secret out of the change, and revoke it: what was committed once must be taken for known. Keep it in a secret store or in the environment, and refer to it by name."},
-	ruleConflict:   {severity: schemas.SeverityError, help: "Finish the merge: choose what stays and remove the marker lines."},
-	ruleBidi:       {severity: schemas.SeverityError, help: "Remove the bidirectional control characters: they make code look other than it runs (CVE-2021-42574). Write text that needs them with escapes."},
-	ruleInvisible:  {severity: schemas.SeverityWarning, help: "Remove the characters that cannot be seen, or write them with escapes."},
-	ruleCase:       {severity: schemas.SeverityWarning, help: "Rename one of the files: on macOS and Windows they are one and the same, and a checkout loses one of them."},
-	ruleSymlink:    {severity: schemas.SeverityError, help: "Point the link at something inside the repository by a relative path: elsewhere it leads to whatever lies on the reader's machine.", needsModes: true},
-	ruleExecutable: {severity: schemas.SeverityWarning, help: "Drop the executable bit (git update-index --chmod=-x) unless the file is meant to be run.", needsModes: true},
-	ruleLarge:      {severity: schemas.SeverityWarning, help: "Keep large files out of git: use Git LFS or a store for artifacts. History keeps every version for ever."},
-	ruleJSON:       {severity: schemas.SeverityWarning, help: "Correct the syntax; a program that reads this file will refuse it."},
-	ruleYAML:       {severity: schemas.SeverityWarning, help: "Correct the syntax; a program that reads this file will refuse it."},
-	ruleTOML:       {severity: schemas.SeverityWarning, help: "Correct the syntax; a program that reads this file will refuse it."},
+	ruleSecret: {severity: schemas.SeverityError,
+		help: "Whoever reads the repository, now or ever, can use it. Take it out of the change and revoke it: what was committed once must be taken for known. Keep it in a secret store or in the environment, and refer to it by name."},
+	rulePrivateKey: {severity: schemas.SeverityError,
+		help: "Whoever reads the repository can act as the key's owner. Take it out of the change, make a new key and withdraw this one. Tests can make a key when they run."},
+	ruleConflict: {severity: schemas.SeverityError,
+		help: "A merge was committed half done; the file holds both sides. Choose what stays and remove the marker lines."},
+	ruleBidi: {severity: schemas.SeverityError,
+		help: "Bidirectional controls make text look other than it runs (CVE-2021-42574). Remove them, or write them with escapes where a text needs them."},
+	ruleInvisible: {severity: schemas.SeverityWarning,
+		help: "What cannot be seen is not reviewed: such characters make two names look like one, or carry data. Remove them, or write them with escapes."},
+	ruleCollision: {severity: schemas.SeverityWarning,
+		help: "On macOS and Windows both names are one file, and a checkout loses one of them. Rename one."},
+	ruleSymlink: {severity: schemas.SeverityError, needsSnapshot: true,
+		help: "The link leads to whatever lies there on the reader's machine, and what follows it reads or writes outside the repository. Point it at something inside by a relative path."},
+	ruleExecutable: {severity: schemas.SeverityWarning, needsSnapshot: true,
+		help: "A file that can be run is one more way to run code on a reader's machine. Drop the bit (git update-index --chmod=-x) unless the file is meant to be run."},
+	ruleProgram: {severity: schemas.SeverityInfo,
+		help: "Nobody can review a compiled program. Build it from source, or fetch it by a digest that is written down."},
+	ruleLarge: {severity: schemas.SeverityWarning,
+		help: "History keeps every version for ever, in every clone. Use Git LFS or a store for artifacts."},
+	ruleJSON: {severity: schemas.SeverityWarning,
+		help: "A program that reads this file will refuse it, or read something else than is meant. Correct the syntax."},
+	ruleYAML: {severity: schemas.SeverityWarning,
+		help: "A program that reads this file will refuse it. Correct the syntax."},
+	ruleTOML: {severity: schemas.SeverityWarning,
+		help: "A program that reads this file will refuse it. Correct the syntax."},
 }
 
-// hit is one finding in one file. Key is what makes it the same finding when
-// lines move or the file is renamed.
-type hit struct {
-	rule    string
-	path    string
-	line    int // from 0; -1 for the whole file
-	start   int // UTF-16 units
-	end     int
-	message string
-	key     string
-}
+func ruleNames() []string { return slices.Sorted(maps.Keys(rules)) }

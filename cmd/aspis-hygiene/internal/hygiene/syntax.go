@@ -15,81 +15,204 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// scanSyntax parses files that their name says are JSON, YAML or TOML.
-func scanSyntax(name string, content []byte) []hit {
-	base := strings.ToLower(path.Base(name))
-	switch path.Ext(base) {
-	case ".json":
-		if jsonWithComments(name, base) {
-			return nil
-		}
-		return checkJSON(name, content)
+const (
+	// maxParsed bounds what is parsed as YAML or TOML, in bytes: their parsers
+	// build the whole document, at up to a hundred times its size.
+	maxParsed = 4 << 20
+	// maxNesting bounds brackets within brackets; TOML's parser recurses.
+	maxNesting = 1000
+)
+
+// syntaxRule tells by a file's name which syntax it should have.
+func syntaxRule(name string) string {
+	switch path.Ext(strings.ToLower(name)) {
+	case ".json", ".jsonc":
+		return ruleJSON
 	case ".yaml", ".yml":
-		return checkYAML(name, content)
+		return ruleYAML
 	case ".toml":
-		return checkTOML(name, content)
+		return ruleTOML
 	}
-	return nil
+	return ""
 }
 
-// jsonWithComments lists the names by which tools keep JSON with comments.
-func jsonWithComments(name, base string) bool {
-	return strings.HasPrefix(base, "tsconfig") || strings.HasPrefix(base, "jsconfig") || strings.Contains(name, ".vscode/") ||
-		strings.Contains(name, ".devcontainer/") || base == "devcontainer.json" || base == ".eslintrc.json" || base == "wrangler.json" || base == "deno.json"
+// parsed parses a file that its name says is JSON, YAML or TOML. skipped tells
+// why one was left out. Values are never put into messages: they may be secret.
+func parsed(name, origin string, content []byte) (hits []hit, skipped string) {
+	rule := syntaxRule(name)
+	if rule == "" {
+		return nil, ""
+	}
+	if rule != ruleJSON && len(content) > maxParsed {
+		return nil, fmt.Sprintf("it has over %d bytes, too many to be parsed", maxParsed)
+	}
+	line, why := -1, ""
+	switch {
+	case rule == ruleJSON:
+		line, why = brokenJSON(name, content)
+	case deeperThan(content, maxNesting):
+		why = fmt.Sprintf("brackets are nested deeper than %d", maxNesting)
+	case rule == ruleYAML:
+		line, why = brokenYAML(content)
+	default:
+		line, why = brokenTOML(content)
+	}
+	if why == "" || (rule != ruleTOML && templated(content)) {
+		return nil, ""
+	}
+	h := hit{rule: rule, path: name, key: origin, message: "not valid " + strings.ToUpper(strings.TrimPrefix(rule, "invalid-")) + ": " + why}
+	if line >= 0 {
+		h.place = newLayout(content).whole(line)
+	}
+	return []hit{h}, ""
 }
 
-func syntaxHit(rule, name string, line int, detail string) hit {
-	return hit{rule: rule, path: name, line: max(line, 0), message: detail, key: name + "\x00" + detail}
+// templated reports whether a text has places to be filled in: it is no JSON or
+// YAML before that. ${{ is not one, but an expression of CI files that stand as
+// they are.
+func templated(content []byte) bool {
+	return bytes.Contains(content, []byte("{%")) || bytes.Count(content, []byte("{{")) > bytes.Count(content, []byte("${{"))
 }
 
-func checkJSON(name string, content []byte) []hit {
-	d := jsontext.NewDecoder(bytes.NewBuffer(bytes.TrimPrefix(content, []byte("\uFEFF"))))
-	for n := 0; ; n++ {
+func deeperThan(content []byte, limit int) bool {
+	depth := 0
+	for _, c := range content {
+		switch c {
+		case '[', '{':
+			if depth++; depth > limit {
+				return true
+			}
+		case ']', '}':
+			depth = max(depth-1, 0)
+		}
+	}
+	return false
+}
+
+// commented lists the names by which tools keep JSON with comments.
+func commented(name string) bool {
+	base := strings.ToLower(path.Base(name))
+	slashed := "/" + strings.ToLower(name)
+	for _, prefix := range []string{"tsconfig", "jsconfig", "devcontainer", ".eslintrc", ".swcrc", ".babelrc", "wrangler", "deno", "api-extractor", "turbo", "biome", "renovate", "typedoc", "language-configuration"} {
+		if strings.HasPrefix(base, prefix) {
+			return true
+		}
+	}
+	return path.Ext(base) == ".jsonc" || strings.HasSuffix(base, ".code-workspace") || strings.Contains(slashed, "/.vscode/") ||
+		strings.Contains(slashed, "/.devcontainer/") || strings.Contains(slashed, "/.zed/")
+}
+
+func brokenJSON(name string, content []byte) (line int, why string) {
+	content = bytes.TrimPrefix(content, []byte("\uFEFF"))
+	if commented(name) {
+		content = plainJSON(content)
+	}
+	d := jsontext.NewDecoder(bytes.NewBuffer(content))
+	values := 0
+	for {
 		_, err := d.ReadToken()
-		if errors.Is(err, io.EOF) && n > 0 {
-			return nil
+		if errors.Is(err, io.EOF) && values == 1 {
+			return 0, ""
 		}
-		if err != nil {
-			at := min(int(d.InputOffset()), len(content))
-			return []hit{syntaxHit(ruleJSON, name, bytes.Count(content[:at], []byte("\n")), "not valid JSON: "+plain(err))}
+		if err == nil && d.StackDepth() == 0 {
+			values++
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return 0, "there is no value"
+		case err != nil:
+			return lineAt(content, d.InputOffset()), plain(err)
+		case values > 1:
+			return lineAt(content, d.InputOffset()), "there is more after the first value"
 		}
 	}
 }
 
-func checkYAML(name string, content []byte) []hit {
-	// Templates use the same ending and are no YAML before they are filled in.
-	if bytes.Contains(content, []byte("{{")) || bytes.Contains(content, []byte("{%")) {
-		return nil
+func lineAt(content []byte, offset int64) int {
+	return bytes.Count(content[:min(int(offset), len(content))], []byte("\n"))
+}
+
+// plainJSON blanks comments and trailing commas; every byte keeps its place.
+func plainJSON(in []byte) []byte {
+	out := bytes.Clone(in)
+	comma := -1 // of a comma that nothing but space and comments follow
+	for i := 0; i < len(out); i++ {
+		switch c := out[i]; {
+		case c == '"':
+			comma = -1
+			for i++; i < len(out) && out[i] != '"'; i++ {
+				if out[i] == '\\' {
+					i++
+				}
+			}
+		case c == '/' && i+1 < len(out) && (out[i+1] == '/' || out[i+1] == '*'):
+			i = blankComment(out, i)
+		case c == ',':
+			comma = i
+		case (c == ']' || c == '}') && comma >= 0:
+			out[comma], comma = ' ', -1
+		case c != ' ' && c != '\t' && c != '\r' && c != '\n':
+			comma = -1
+		}
 	}
+	return out
+}
+
+// blankComment overwrites the comment that begins at i and returns its last
+// byte. One that does not end is left, so that it is found to be broken.
+func blankComment(out []byte, i int) int {
+	end := len(out)
+	if out[i+1] == '/' {
+		if n := bytes.IndexByte(out[i:], '\n'); n >= 0 {
+			end = i + n
+		}
+	} else {
+		n := bytes.Index(out[i+2:], []byte("*/"))
+		if n < 0 {
+			return i + 1
+		}
+		end = i + 2 + n + 2
+	}
+	for j := i; j < end; j++ {
+		if out[j] != '\n' && out[j] != '\r' {
+			out[j] = ' '
+		}
+	}
+	return end - 1
+}
+
+func brokenYAML(content []byte) (line int, why string) {
 	d := yaml.NewDecoder(bytes.NewReader(content))
-	for range 10_000 {
+	for {
+		// A node keeps aliases as they are: nothing expands here.
 		var n yaml.Node
 		err := d.Decode(&n)
 		if errors.Is(err, io.EOF) {
-			return nil
+			return 0, ""
 		}
 		if err != nil {
-			return []hit{syntaxHit(ruleYAML, name, lineIn(err.Error())-1, "not valid YAML: "+plain(err))}
+			return lineIn(err.Error()) - 1, plain(err)
 		}
 	}
-	return nil
 }
 
-func checkTOML(name string, content []byte) []hit {
-	var v any
+func brokenTOML(content []byte) (line int, why string) {
+	var v map[string]any
 	_, err := toml.NewDecoder(bytes.NewReader(content)).Decode(&v)
 	if err == nil {
-		return nil
+		return 0, ""
 	}
-	line := 0
 	var pe toml.ParseError
 	if errors.As(err, &pe) {
-		line = pe.Position.Line - 1
+		return pe.Position.Line - 1, plain(errors.New(pe.Message))
 	}
-	return []hit{syntaxHit(ruleTOML, name, line, "not valid TOML: "+plain(err))}
+	return 0, plain(err)
 }
 
-var lineNumber = regexp.MustCompile(`line (\d+)`)
+var (
+	lineNumber = regexp.MustCompile(`line (\d+)`)
+	quoted     = regexp.MustCompile(`"[^"]{4,}"?|'[^']{4,}'?|\x60[^\x60]{4,}\x60?`)
+)
 
 // lineIn finds the line that a parser's message names; 1 when it names none.
 func lineIn(text string) int {
@@ -104,14 +227,19 @@ func lineIn(text string) int {
 	return n
 }
 
-// plain keeps the first line of a parser's message, without its prefix.
+// plain keeps the first line of a parser's message without its prefix, without
+// its line number, which moves, and without what it quotes of the file.
 func plain(err error) string {
 	text, _, _ := strings.Cut(err.Error(), "\n")
 	for _, prefix := range []string{"jsontext: ", "yaml: ", "toml: "} {
 		text = strings.TrimPrefix(text, prefix)
 	}
+	if m := lineNumber.FindStringIndex(text); m != nil && m[0] == 0 {
+		text = strings.TrimPrefix(text[m[1]:], ": ")
+	}
+	text = quoted.ReplaceAllString(text, "“…”")
 	if len(text) > 200 {
-		text = fmt.Sprintf("%.200s…", text)
+		text = strings.ToValidUTF8(text[:200], "") + "…"
 	}
 	return text
 }
