@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // latest compares what the follower says with a fresh look.
@@ -163,5 +165,57 @@ func TestFollowerAtRandom(t *testing.T) {
 		}
 		t.Log(n, what)
 		r.latest(f, fmt.Sprintf("step %d, %s", n, what))
+	}
+}
+
+// TestCurrentSeesWhatIsNotReported changes a file in the ways that the kernel
+// does not report of a directory. Latest may be wrong about these, which is why
+// a gate asks Current.
+func TestCurrentSeesWhatIsNotReported(t *testing.T) {
+	for name, change := range map[string]func(path string) error{
+		"another hard link": func(path string) error {
+			outside := filepath.Join(t.TempDir(), "link")
+			if err := os.Link(path, outside); err != nil {
+				return err
+			}
+			return os.WriteFile(outside, []byte("2\n"), 0o644)
+		},
+		"a shared mapping": func(path string) error {
+			f, err := os.OpenFile(path, os.O_RDWR, 0)
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			m, err := unix.Mmap(int(f.Fd()), 0, 2, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+			if err != nil {
+				return err
+			}
+			copy(m, "3\n")
+			return unix.Munmap(m)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRepo(t)
+			r.write("a", "1\n")
+			r.commit("one")
+			f := r.open().Follow()
+			defer f.Close()
+			ctx := context.Background()
+			before, _, err := f.Latest(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := change(filepath.Join(r.dir, "a")); err != nil {
+				t.Fatal(err)
+			}
+			after, tree, err := f.Current(ctx)
+			if err != nil || after.Same(before) {
+				t.Errorf("the change was passed over: %v, %v", after, err)
+			}
+			// What Current saw is remembered.
+			if again, same, err := f.Latest(ctx); err != nil || !again.Same(after) || same != tree {
+				t.Errorf("Latest gives %v %s, want %v %s; %v", again, same, after, tree, err)
+			}
+		})
 	}
 }
