@@ -67,7 +67,7 @@ func Lookup(name WallName) (Row, bool) {
 
 // Remedies that several walls share.
 const (
-	remedyUserNS = "Allow unprivileged user namespaces (sysctl kernel.unprivileged_userns_clone=1, user.max_user_namespaces above 0, on Ubuntu an AppArmor profile for aspis), or run as root; `aspis doctor` tells which."
+	remedyUserNS = "Allow unprivileged user namespaces (sysctl kernel.unprivileged_userns_clone=1, user.max_user_namespaces above 0, on Ubuntu the AppArmor profile contrib/apparmor/aspis), or run as root; `aspis doctor` tells which."
 	remedyNS     = "Use the container runtime; it needs CAP_SYS_ADMIN or a user namespace, and `aspis doctor` tells which of the two this machine refuses."
 	remedyMounts = "Use the container runtime, and do not show the worktree, the state directory or the home directory by an artifact or mount."
 	remedyCgroup = "Give aspis a control group that it may divide: run it as root, or by `systemd-run --user --scope -p Delegate=yes aspis ...`."
