@@ -48,3 +48,24 @@ func TestValidateSchema(t *testing.T) {
 		}
 	}
 }
+
+func TestInspectRequestForms(t *testing.T) {
+	for raw, method := range map[string]string{
+		`{"verb":"symbols","query":"x"}`:                                          MethodSymbols,
+		`{"query":"x","verb":"symbols","kinds":["type"]}`:                         MethodSymbols,
+		`{"method":"sense/symbols","params":{"query":"x"}}`:                       MethodSymbols,
+		`{"method":"query","params":{"verb":"v","args":{}}}`:                      MethodQuery,
+		`{"verb":"references","symbol":{"id":"a"}}`:                               MethodReferences,
+		`{"verb":"callees","symbol":{"path":"a","position":{"line":0,"char":0}}}`: MethodCallees,
+	} {
+		r, err := DecodeInspectRequest([]byte(raw), Limits{})
+		if err != nil || r.Method != method {
+			t.Errorf("%s: %+v %v", raw, r, err)
+		}
+	}
+	for _, raw := range []string{`{}`, `[]`, `{"verb":"symbols"}`, `{"verb":"symbols","query":"x","extra":1}`, `{"verb":"paint"}`} {
+		if r, err := DecodeInspectRequest([]byte(raw), Limits{}); err == nil {
+			t.Errorf("%s: %+v", raw, r)
+		}
+	}
+}

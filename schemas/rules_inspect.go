@@ -1,6 +1,7 @@
 package schemas
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 
@@ -59,13 +60,47 @@ type InspectRequest struct {
 	Params any
 }
 
+// withoutMember copies an object but for one of its members.
+func withoutMember(raw []byte, name string) (jsontext.Value, error) {
+	d := jsontext.NewDecoder(bytes.NewBuffer(raw))
+	if d.PeekKind() != '{' {
+		return raw, nil // not an object, as the caller's decoder will say
+	}
+	if _, err := d.ReadToken(); err != nil {
+		return nil, err
+	}
+	out := []byte{'{'}
+	for d.PeekKind() != '}' {
+		quoted, err := d.ReadValue()
+		if err != nil {
+			return nil, err
+		}
+		key, err := jsontext.AppendUnquote(nil, quoted)
+		if err != nil {
+			return nil, err
+		}
+		quoted = bytes.Clone(quoted)
+		value, err := d.ReadValue()
+		if err != nil {
+			return nil, err
+		}
+		if string(key) == name {
+			continue
+		}
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		out = append(append(append(out, quoted...), ':'), value...)
+	}
+	return append(out, '}'), nil
+}
+
 // DecodeInspectRequest reads {verb, …params} or {method, params}.
 func DecodeInspectRequest(raw []byte, lim Limits) (*InspectRequest, error) {
 	var head struct {
 		Verb   string         `json:"verb,omitzero"`
 		Method string         `json:"method,omitzero"`
 		Params jsontext.Value `json:"params,omitzero"`
-		Rest   jsontext.Value `json:",inline"`
 	}
 	if err := scan(raw, lim.withDefaults()); err != nil {
 		return nil, err
@@ -73,9 +108,14 @@ func DecodeInspectRequest(raw []byte, lim Limits) (*InspectRequest, error) {
 	if err := json.Unmarshal(raw, &head); err != nil {
 		return nil, decodeError(err)
 	}
-	name, params := head.Verb, head.Rest
+	name, params := head.Verb, head.Params
 	if head.Method != "" {
-		name, params = strings.TrimPrefix(head.Method, "sense/"), head.Params
+		name = strings.TrimPrefix(head.Method, "sense/")
+	} else {
+		var err error
+		if params, err = withoutMember(raw, "verb"); err != nil {
+			return nil, decodeError(err)
+		}
 	}
 	if len(params) == 0 {
 		params = jsontext.Value("{}")
