@@ -86,7 +86,7 @@ func wantRefusal(err error, class schemas.FailClass) error {
 	case !errors.As(err, &typed):
 		return err
 	case typed.Data == nil || (class != "" && typed.Data.FailClass != class):
-		return fmt.Errorf("the refusal is %+v of class %+v, not %s", typed, typed.Data, class)
+		return fmt.Errorf("the refusal is %q (%d) of class %+v, not %s", typed.Message, typed.Code, typed.Data, class)
 	}
 	return nil
 }

@@ -107,7 +107,7 @@ func cancelled(ctx context.Context, l *Lab) error {
 		var typed *schemas.Error
 		if errors.As(err, &typed) {
 			if typed.Code != schemas.CodeCancelled || typed.Data == nil || typed.Data.FailClass != schemas.FailHealth {
-				return fmt.Errorf("the cancelled request was answered with %+v", typed)
+				return fmt.Errorf("the cancelled request was answered with %q (%d)", typed.Message, typed.Code)
 			}
 		} else if err != nil {
 			return err

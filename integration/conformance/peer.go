@@ -295,7 +295,7 @@ func (p *Peer) await(ctx context.Context, method string, reply <-chan message) (
 
 func (p *Peer) gone(method string) error {
 	<-p.ended
-	return fmt.Errorf("it ended before it answered %s (%v); its last words: %s", method, p.waitErr, lastLines(p.Stderr(), 3))
+	return fmt.Errorf("it ended before it answered %s (%s); its last words: %s", method, fmt.Sprint(p.waitErr), lastLines(p.Stderr(), 3))
 }
 
 func lastLines(s string, n int) string {
