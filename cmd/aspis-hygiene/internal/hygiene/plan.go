@@ -76,7 +76,7 @@ func inScope(all []source) []source {
 func renamed(changes []schemas.Change, s scope) []string {
 	var out []string
 	for _, c := range changes {
-		if c.Kind == schemas.ChangeModify || !(s.has(c.Path) || (c.From != "" && s.has(c.From))) {
+		if in := s.has(c.Path) || (c.From != "" && s.has(c.From)); !in || c.Kind == schemas.ChangeModify {
 			continue
 		}
 		out = append(out, c.Path)
