@@ -74,11 +74,17 @@ func (r *root) touch(p string) error {
 	if err := r.mkdir(filepath.Dir(p)); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(r.in(p), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
+	return emptyFile(r.in(p))
+}
+
+// emptyFile makes a file without opening it: a descriptor that a process which
+// is being started meanwhile inherits would keep the mount from becoming
+// read-only.
+func emptyFile(p string) error {
+	if err := unix.Mknod(p, unix.S_IFREG|0o644, 0); err != nil {
+		return &os.PathError{Op: "mknod", Path: p, Err: err}
 	}
-	return f.Close()
+	return nil
 }
 
 func (r *root) stage() error {
@@ -247,12 +253,19 @@ var etcFiles = map[string]string{
 	"/etc/hosts":         "127.0.0.1 localhost\n::1 localhost\n",
 }
 
+// writeUninherited writes a file while nothing is forked; see emptyFile.
+func writeUninherited(p, text string) error {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	return os.WriteFile(p, []byte(text), 0o644)
+}
+
 func (r *root) system() error {
 	for p, text := range etcFiles {
 		if err := r.mkdir(filepath.Dir(p)); err != nil {
 			return err
 		}
-		if err := os.WriteFile(r.in(p), []byte(text), 0o644); err != nil {
+		if err := writeUninherited(r.in(p), text); err != nil {
 			return err
 		}
 	}
@@ -316,11 +329,7 @@ func buildDevices(dir string) error {
 	}
 	for _, name := range deviceNames {
 		p := filepath.Join(dir, name)
-		f, err := os.OpenFile(p, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
-		if err != nil {
-			return err
-		}
-		if err := f.Close(); err != nil {
+		if err := emptyFile(p); err != nil {
 			return err
 		}
 		if err := bindDevice(filepath.Join("/dev", name), p); err != nil {
