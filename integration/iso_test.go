@@ -275,7 +275,7 @@ func traces(w *conformance.World, mark string, ids []string) error {
 	for _, id := range ids {
 		for _, pattern := range []string{"/sys/fs/cgroup/" + id, "/sys/fs/cgroup/*/" + id, "/sys/fs/cgroup/*/*/" + id, "/sys/fs/cgroup/*/*/*/" + id} {
 			if left, err := filepath.Glob(pattern); err != nil || len(left) > 0 {
-				errs = append(errs, fmt.Errorf("control groups are left: %v (%v)", left, err))
+				errs = append(errs, errors.Join(fmt.Errorf("control groups are left: %v", left), err))
 			}
 		}
 	}

@@ -369,7 +369,7 @@ func (t *providerTest) validResults(ctx context.Context) error {
 			var typed *schemas.Error
 			if errors.As(err, &typed) {
 				if typed.Data == nil {
-					return fmt.Errorf("an error without failClass: %+v", typed)
+					return fmt.Errorf("an error without failClass: %q (%d)", typed.Message, typed.Code)
 				}
 				continue
 			}
