@@ -199,7 +199,6 @@ const (
 func KindOf(raw []byte) Kind {
 	var head struct {
 		Version jsontext.Value `json:"version,omitzero"`
-		Rest    jsontext.Value `json:",inline"`
 	}
 	if json.Unmarshal(raw, &head) != nil {
 		return KindRepository
