@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -82,6 +84,9 @@ func (r *Repo) Compare(ctx context.Context, base, cand OID) (*Capture, error) {
 	}
 	if len(odd) > 0 {
 		return nil, &UnsupportedNameError{Names: odd}
+	}
+	if err := r.checkDirs(ctx, cand, raw); err != nil {
+		return nil, err
 	}
 	refs, err := r.hashAll(ctx, raw)
 	if err != nil {
@@ -245,9 +250,19 @@ func (r *Repo) headTree(ctx context.Context) (OID, error) {
 	return tree, err
 }
 
-// unborn reports whether HEAD names a branch that does not exist yet.
+// unborn reports whether HEAD names a branch that does not exist yet. A branch
+// that is there but cannot be read is none of these: its commits would be taken
+// for not there, and with them the policy that they hold.
 func (r *Repo) unborn(ctx context.Context) bool {
-	_, err := r.run(ctx, runOptions{limit: 1 << 16, doing: "read HEAD"}, "symbolic-ref", "-q", "HEAD")
+	head, err := readSmall(filepath.Join(r.shadow, "HEAD"))
+	branch, ok := strings.CutPrefix(head, "ref: refs/")
+	if err != nil || !ok {
+		return false
+	}
+	if _, err := os.Lstat(filepath.Join(r.shadow, "refs", strings.TrimSpace(branch))); !absent(err) {
+		return false
+	}
+	_, err = r.run(ctx, runOptions{limit: 1 << 16, doing: "read HEAD"}, "symbolic-ref", "-q", "HEAD")
 	if err != nil {
 		return false
 	}
@@ -274,15 +289,22 @@ func (r *Repo) peel(ctx context.Context, rev, kind string) (OID, error) {
 	if rev == string(r.EmptyTree()) && kind == "tree" {
 		return r.EmptyTree(), nil
 	}
-	// Only a plain yes is taken from the kept process; whatever else it says is
-	// for a git of its own to explain.
-	if oid, err := r.object(ctx, rev+"^{"+kind+"}", func(got string, _ int64, _ io.Reader) error {
+	oid, err := r.object(ctx, rev+"^{"+kind+"}", func(got string, _ int64, _ io.Reader) error {
 		if got != kind {
 			return &DamagedError{Doing: "look up a revision", Detail: "it is a " + got}
 		}
 		return nil
-	}); err == nil {
+	})
+	// A plain yes is taken from the kept process. Why there is none is for a git
+	// of its own to explain.
+	var missing *MissingObjectError
+	switch {
+	case err == nil:
 		return oid, nil
+	case errors.As(err, &missing) && missing.Ambiguous:
+		return "", &UnknownRevisionError{Rev: rev, Detail: " (" + missing.Error() + ")"}
+	case !errors.As(err, &missing) && ctx.Err() != nil:
+		return "", err
 	}
 	out, err := r.run(ctx, runOptions{limit: 1 << 16, doing: "look up a revision"}, "rev-parse", "--verify", "--quiet", "--end-of-options", rev+"^{"+kind+"}")
 	if err != nil {
@@ -292,11 +314,11 @@ func (r *Repo) peel(ctx context.Context, rev, kind string) (OID, error) {
 		}
 		return "", err
 	}
-	oid := strings.TrimSpace(string(out))
-	if !validOID(oid) {
+	oid = OID(strings.TrimSpace(string(out)))
+	if !validOID(string(oid)) {
 		return "", &UnknownRevisionError{Rev: rev}
 	}
-	return OID(oid), nil
+	return oid, nil
 }
 
 // explain tells a name that means nothing from an object that is damaged.
@@ -312,29 +334,6 @@ func (r *Repo) explain(ctx context.Context, rev, kind string, cause error) error
 		return err
 	}
 	return cause
-}
-
-// BlobAt reads a file of a tree, of at most limit bytes; ok is false when the
-// tree has none at this path.
-func (r *Repo) BlobAt(ctx context.Context, tree OID, path string, limit int64) (content []byte, ok bool, err error) {
-	if tree == r.EmptyTree() {
-		return nil, false, nil
-	}
-	_, err = r.object(ctx, string(tree)+":"+path, func(kind string, size int64, body io.Reader) (err error) {
-		if kind != "blob" || size > limit {
-			return fmt.Errorf("%q in the tree %s is a %s of %d bytes; it must be a file of at most %d", path, tree, kind, size, limit)
-		}
-		content, err = io.ReadAll(body)
-		return err
-	})
-	var missing *missingObjectError
-	if errors.As(err, &missing) {
-		return nil, false, nil
-	}
-	if err != nil {
-		return nil, false, err
-	}
-	return content, true, nil
 }
 
 // Trees resolves a selection without comparing anything.

@@ -2,6 +2,7 @@ package gitrepo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -19,15 +20,28 @@ type RawChange struct {
 // exact ones are found (git-diff(1), -l).
 const renameLimit = 1000
 
-// DiffTrees lists what differs from a to b, renames found.
+// DiffTrees lists what differs from a to b, renames found. Renames with changes
+// are found by reading blobs; where these cannot be had, or are too large to be
+// compared, only renames without changes are.
 func (r *Repo) DiffTrees(ctx context.Context, a, b OID) ([]RawChange, error) {
 	if a == b {
 		return nil, nil
 	}
+	changes, err := r.diffTrees(ctx, a, b, "-M")
+	var failed *gitError
+	if errors.As(err, &failed) && ctx.Err() == nil {
+		changes, err = r.diffTrees(ctx, a, b, "-M100%")
+	}
+	return changes, err
+}
+
+func (r *Repo) diffTrees(ctx context.Context, a, b OID, renames string) ([]RawChange, error) {
 	var p rawParser
+	// A .gitmodules file, which comes with the change, can ask for changes of a
+	// submodule not to be shown: the option overrules it.
 	err := r.stream(ctx, fmt.Sprintf("compare the trees %s and %s", a, b),
-		[]string{"diff-tree", "-r", "-z", "--raw", "--no-abbrev", "-M", "-l" + strconv.Itoa(renameLimit), "--no-ext-diff", "--no-textconv",
-			string(a), string(b)}, p.record)
+		[]string{"diff-tree", "-r", "-z", "--raw", "--no-abbrev", renames, "-l" + strconv.Itoa(renameLimit), "--ignore-submodules=none",
+			"--no-ext-diff", "--no-textconv", string(a), string(b)}, p.record)
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +60,9 @@ func (p *rawParser) record(rec []byte) error {
 		if err != nil {
 			return err
 		}
-		p.changes, p.wait = append(p.changes, c), paths
+		if p.changes, p.wait = append(p.changes, c), paths; len(p.changes) > maxEntries {
+			return &TooLargeError{What: "the change", Limit: maxEntries}
+		}
 		return nil
 	}
 	last := &p.changes[len(p.changes)-1]
@@ -67,7 +83,37 @@ func (p *rawParser) end() ([]RawChange, error) {
 	if p.wait != 0 {
 		return nil, &DamagedError{Doing: "compare trees", Detail: "the list of changes is cut short"}
 	}
-	return p.changes, nil
+	return p.changes, onceEach(p.changes)
+}
+
+// onceEach sees that no path is there twice before or twice after the change,
+// as in a crafted tree with two entries of one name.
+func onceEach(changes []RawChange) error {
+	before, after := make(map[string]bool, len(changes)), make(map[string]bool, len(changes))
+	note := func(m map[string]bool, path string) error {
+		if m[path] {
+			return &DamagedError{Doing: "compare trees", Detail: fmt.Sprintf("the path %q is there twice", path)}
+		}
+		m[path] = true
+		return nil
+	}
+	for _, c := range changes {
+		old := c.Path
+		if c.Status == 'R' {
+			old = c.From
+		}
+		if c.Status != 'A' {
+			if err := note(before, old); err != nil {
+				return err
+			}
+		}
+		if c.Status != 'D' {
+			if err := note(after, c.Path); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func parseRawHead(s string) (RawChange, int, error) {

@@ -30,16 +30,21 @@ func (e *NoMergeBaseError) Error() string {
 type UnsupportedNameError struct{ Names []string }
 
 func (e *UnsupportedNameError) Error() string {
-	shown := make([]string, 0, 5)
-	for i, n := range e.Names {
+	return "the change touches paths that cannot be carried (not UTF-8, with a backslash, or a name that git itself refuses): " +
+		someNames(e.Names) + "; rename them, nothing was evaluated"
+}
+
+// someNames quotes the first few of names that may hold anything.
+func someNames(names []string) string {
+	shown := make([]string, 0, 6)
+	for i, n := range names {
 		if i == 5 {
-			shown = append(shown, fmt.Sprintf("and %d more", len(e.Names)-5))
+			shown = append(shown, fmt.Sprintf("and %d more", len(names)-5))
 			break
 		}
 		shown = append(shown, fmt.Sprintf("%q", n))
 	}
-	return "the change touches paths that ASP 1.0 cannot carry (not UTF-8, or with a backslash): " + strings.Join(shown, ", ") +
-		"; rename them, nothing was evaluated"
+	return strings.Join(shown, ", ")
 }
 
 // DamagedError says that git could not read the repository.
@@ -47,6 +52,55 @@ type DamagedError struct{ Doing, Detail string }
 
 func (e *DamagedError) Error() string {
 	return fmt.Sprintf("git could not %s: %s; run git fsck", e.Doing, e.Detail)
+}
+
+// MissingObjectError says that an object is not in this clone.
+type MissingObjectError struct {
+	Name      string // as it was asked for
+	Ambiguous bool   // several objects begin like this
+	Partial   bool   // the clone is one that leaves objects out
+}
+
+func (e *MissingObjectError) Error() string {
+	switch {
+	case e.Ambiguous:
+		return fmt.Sprintf("several objects begin with %q; give more of its digits", e.Name)
+	case e.Partial:
+		return fmt.Sprintf("the object %s is not in this partial clone, and nothing is fetched for a check; fetch it with git, or clone without --filter", e.Name)
+	}
+	return fmt.Sprintf("the object %s is missing in this repository; run git fsck, or clone it anew", e.Name)
+}
+
+// UnmergedError lists paths of the index that are in conflict.
+type UnmergedError struct{ Paths []string }
+
+func (e *UnmergedError) Error() string {
+	return "the index holds conflicts and so is no tree: " + someNames(e.Paths) + "; resolve them with git add or git rm"
+}
+
+// WorktreeError says that a file of the worktree cannot be taken.
+type WorktreeError struct{ Detail string }
+
+func (e *WorktreeError) Error() string {
+	return "the worktree cannot be read: " + e.Detail + "; make it readable, ignore it or move it away"
+}
+
+// UnsupportedRepositoryError says that a repository is of a kind that aspis
+// does not read.
+type UnsupportedRepositoryError struct{ Dir, Why, Advice string }
+
+func (e *UnsupportedRepositoryError) Error() string {
+	return fmt.Sprintf("the repository %q %s; %s", e.Dir, e.Why, e.Advice)
+}
+
+// TooLargeError says that a tree or a change has more entries than are taken.
+type TooLargeError struct {
+	What  string
+	Limit int
+}
+
+func (e *TooLargeError) Error() string {
+	return fmt.Sprintf("%s has over %d entries, more than aspis takes; nothing was evaluated", e.What, e.Limit)
 }
 
 // NoWorktreeError says that a bare repository was asked for its worktree.

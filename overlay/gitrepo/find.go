@@ -1,10 +1,8 @@
 package gitrepo
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,34 +15,27 @@ type place struct {
 	common string // objects and refs
 }
 
+// linked tells a linked worktree from the main one.
+func (p place) linked() bool { return p.gitDir != p.common }
+
 // find walks up from dir to a repository, as git does, without asking git.
+// Something on the way that cannot be looked at is an error: what lies above it
+// may be another repository than the one that was meant.
 func find(dir string) (place, error) {
 	abs, err := filepath.Abs(dir)
-	if err != nil {
-		return place{}, fmt.Errorf("find the repository: %w", err)
+	if err == nil {
+		abs, err = filepath.EvalSymlinks(abs)
 	}
-	abs, err = filepath.EvalSymlinks(abs)
 	if err != nil {
 		return place{}, &NotARepositoryError{Dir: dir, Detail: err.Error()}
 	}
 	for at := abs; ; at = filepath.Dir(at) {
-		dot := filepath.Join(at, ".git")
-		switch st, err := os.Stat(dot); {
-		case err == nil && st.IsDir():
-			if looksLikeGitDir(dot) {
-				return finish(at, dot)
-			}
-		case err == nil && st.Mode().IsRegular():
-			gitDir, err := followFile(dot)
-			if err != nil {
-				return place{}, err
-			}
-			return finish(at, gitDir)
-		case err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrPermission):
+		p, found, err := lookAt(at)
+		if err != nil {
 			return place{}, &NotARepositoryError{Dir: dir, Detail: err.Error()}
 		}
-		if looksLikeGitDir(at) {
-			return finish("", at)
+		if found {
+			return p, nil
 		}
 		if at == filepath.Dir(at) {
 			return place{}, &NotARepositoryError{Dir: dir, Detail: "neither it nor a directory above it holds .git"}
@@ -52,26 +43,60 @@ func find(dir string) (place, error) {
 	}
 }
 
-func looksLikeGitDir(dir string) bool {
-	for _, name := range []string{"HEAD"} {
-		if _, err := os.Lstat(filepath.Join(dir, name)); err != nil {
-			return false
+// lookAt tells whether a directory is the top of a worktree or a git directory.
+func lookAt(dir string) (p place, found bool, err error) {
+	dot := filepath.Join(dir, ".git")
+	st, err := os.Stat(dot)
+	switch {
+	case absent(err):
+	case err != nil:
+		return p, false, err
+	case st.IsDir():
+		if found, err = isGitDir(dot); err != nil || found {
+			return finish(dir, dot, err)
+		}
+	default:
+		gitDir, err := followFile(dot)
+		return finish(dir, gitDir, err)
+	}
+	if found, err = isGitDir(dir); err != nil || found {
+		return finish("", dir, err)
+	}
+	return p, false, nil
+}
+
+// isGitDir asks for what gitrepository-layout(5) says must be there.
+func isGitDir(dir string) (bool, error) {
+	if _, err := os.Lstat(filepath.Join(dir, "HEAD")); err != nil {
+		return false, unlessAbsent(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "commondir")); err == nil {
+		return true, nil
+	}
+	for _, name := range []string{"objects", "refs"} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			return false, unlessAbsent(err)
 		}
 	}
-	_, objects := os.Stat(filepath.Join(dir, "objects"))
-	_, common := os.Stat(filepath.Join(dir, "commondir"))
-	return objects == nil || common == nil
+	return true, nil
+}
+
+func unlessAbsent(err error) error {
+	if absent(err) {
+		return nil
+	}
+	return err
 }
 
 // followFile reads a .git file: "gitdir: <path>".
 func followFile(path string) (string, error) {
 	text, err := readSmall(path)
 	if err != nil {
-		return "", &NotARepositoryError{Dir: path, Detail: err.Error()}
+		return "", err
 	}
 	target, ok := strings.CutPrefix(text, "gitdir: ")
-	if !ok {
-		return "", &NotARepositoryError{Dir: path, Detail: "the file does not begin with \"gitdir: \""}
+	if !ok || target == "" {
+		return "", errors.New("its .git file does not begin with \"gitdir: \"")
 	}
 	if !filepath.IsAbs(target) {
 		target = filepath.Join(filepath.Dir(path), target)
@@ -79,34 +104,25 @@ func followFile(path string) (string, error) {
 	return filepath.Clean(target), nil
 }
 
-func finish(root, gitDir string) (place, error) {
+// finish completes the place of a git directory that was found.
+func finish(root, gitDir string, err error) (place, bool, error) {
+	if err != nil {
+		return place{}, false, err
+	}
 	p := place{root: root, gitDir: gitDir, common: gitDir}
 	text, err := readSmall(filepath.Join(gitDir, "commondir"))
-	if err == nil {
+	switch {
+	case err == nil:
 		p.common = text
 		if !filepath.IsAbs(text) {
 			p.common = filepath.Join(gitDir, text)
 		}
 		p.common = filepath.Clean(p.common)
-	} else if !errors.Is(err, os.ErrNotExist) {
-		return place{}, &NotARepositoryError{Dir: gitDir, Detail: err.Error()}
+	case !absent(err):
+		return place{}, false, err
 	}
 	if _, err := os.Stat(filepath.Join(p.common, "objects")); err != nil {
-		return place{}, &NotARepositoryError{Dir: gitDir, Detail: err.Error()}
+		return place{}, false, fmt.Errorf("its git directory %q is no longer whole: %w", gitDir, err)
 	}
-	return p, nil
-}
-
-// readSmall reads the one line of a file of git's.
-func readSmall(path string) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, 64<<10))
-	if err != nil {
-		return "", err
-	}
-	return string(bytes.TrimRight(b, "\r\n")), nil
+	return p, true, nil
 }

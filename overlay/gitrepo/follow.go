@@ -120,7 +120,7 @@ type fingerprint struct {
 }
 
 // outside are the files that are not watched.
-type outside [6]fileState
+type outside [9]fileState
 
 // fileState changes with a file's content: nobody sets the time of the last
 // change but by setting the clock.
@@ -152,10 +152,7 @@ func (r *Repo) fingerprint(ctx context.Context) (fingerprint, error) {
 }
 
 func (r *Repo) outside() (o outside) {
-	for i, path := range []string{
-		filepath.Join(r.place.gitDir, "index"), filepath.Join(r.place.common, "config"), filepath.Join(r.place.gitDir, "config.worktree"),
-		filepath.Join(r.place.common, "info/exclude"), globalIgnore(), filepath.Join(r.place.gitDir, "info/sparse-checkout"),
-	} {
+	for i, path := range append([]string{filepath.Join(r.place.gitDir, "index")}, r.rules()...) {
 		o[i] = stateOf(path)
 	}
 	return o
@@ -198,7 +195,7 @@ func (r *Repo) watchWorktree(ctx context.Context) *watch {
 // there are submodules, whose state lies elsewhere.
 func (r *Repo) ignoredDirs(ctx context.Context) (map[string]bool, error) {
 	dirs := map[string]bool{}
-	err := r.withIndex(func(index string) error {
+	err := r.withIndex(ctx, func(index string) error {
 		var listed bytes.Buffer
 		if err := r.each(ctx, index, "look for ignored directories", nil, func(rec []byte) error {
 			if n := len(rec); n > 0 && rec[n-1] == '/' {

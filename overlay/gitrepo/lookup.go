@@ -25,7 +25,7 @@ const maxDrain = 16 << 20
 
 // object asks for one object by any name that git understands and hands its
 // content to fn, which may leave some of it. It gives the object's id. A name
-// that means nothing is a *missingObjectError.
+// that means nothing is a *MissingObjectError.
 func (r *Repo) object(ctx context.Context, name string, fn func(kind string, size int64, content io.Reader) error) (OID, error) {
 	if strings.ContainsAny(name, "\n\r\x00") {
 		return "", &UnknownRevisionError{Rev: name}
@@ -47,7 +47,7 @@ func (r *Repo) object(ctx context.Context, name string, fn func(kind string, siz
 	// A read waits for a process: ending it ends the wait.
 	stop := context.AfterFunc(ctx, reader.cancel)
 	err := ask(reader, name, fn)
-	var missing *missingObjectError
+	var missing *MissingObjectError
 	if !stop() || (err != nil && !errors.As(err, &missing)) {
 		l.reader = nil
 		cerr := reader.Close()
@@ -58,10 +58,22 @@ func (r *Repo) object(ctx context.Context, name string, fn func(kind string, siz
 			err = cerr
 		}
 	}
+	if missing != nil && r.hasLoose(name) {
+		return "", &DamagedError{Doing: "read the object " + name, Detail: "its file is there but is not what it should be"}
+	}
 	if err != nil {
 		return "", err
 	}
 	return reader.last, nil
+}
+
+// hasLoose tells whether an object that git calls missing has a file.
+func (r *Repo) hasLoose(name string) bool {
+	if !validOID(name) {
+		return false
+	}
+	_, err := os.Lstat(filepath.Join(r.place.common, "objects", name[:2], name[2:]))
+	return err == nil
 }
 
 func ask(reader *BlobReader, name string, fn func(string, int64, io.Reader) error) error {

@@ -23,7 +23,13 @@ const (
 	ModeExec    = 0o100755
 	ModeSymlink = 0o120000
 	ModeGitlink = 0o160000
+
+	modeTree = 0o040000
 )
+
+// maxEntries bounds the files of a tree and the changes between two: a few
+// small objects can stand for a tree of any size.
+const maxEntries = 4_000_000
 
 // EmptyTree is the id of the tree without entries.
 func (r *Repo) EmptyTree() OID {
@@ -50,14 +56,24 @@ type TreeEntry struct {
 }
 
 // ListTree calls fn for each entry that is not a directory, in git's order,
-// until fn returns an error, which it returns.
+// until fn returns an error, which it returns. A tree that no checkout could
+// have (a path twice, a file that is also a directory, a name like .git) is an
+// error of type *DamagedError.
 func (r *Repo) ListTree(ctx context.Context, tree OID, fn func(TreeEntry) error) error {
 	if tree == r.EmptyTree() {
 		return nil
 	}
+	var order pathOrder
+	n := 0
 	return r.stream(ctx, "list the tree "+string(tree), []string{"ls-tree", "-r", "-z", "--full-tree", string(tree)}, func(rec []byte) error {
 		e, err := parseLsTree(rec)
 		if err != nil {
+			return err
+		}
+		if n++; n > maxEntries {
+			return &TooLargeError{What: "the tree " + string(tree), Limit: maxEntries}
+		}
+		if err := order.next(e.Path); err != nil {
 			return err
 		}
 		return fn(e)
@@ -90,16 +106,6 @@ func canonicalMode(m uint32) uint32 {
 	return m
 }
 
-// safeTreePath refuses what only a crafted tree can hold.
-func safeTreePath(path string) error {
-	for seg := range strings.SplitSeq(path, "/") {
-		if seg == "" || seg == "." || seg == ".." || strings.EqualFold(seg, ".git") {
-			return &DamagedError{Doing: "use a tree", Detail: fmt.Sprintf("it holds the path %q, which no checkout could have", path)}
-		}
-	}
-	return nil
-}
-
 // maxRecord bounds one NUL-ended record of git's output.
 const maxRecord = 1 << 20
 
@@ -114,8 +120,8 @@ func (r *Repo) stream(ctx context.Context, doing string, args []string, fn func(
 	if err != nil {
 		return fmt.Errorf("%s: %w", doing, err)
 	}
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("%s: start git: %w", doing, err)
+	if err := r.start(cmd); err != nil {
+		return fmt.Errorf("%s: %w", doing, err)
 	}
 	err = records(pipe, fn)
 	if err != nil {
@@ -160,26 +166,28 @@ type BlobReader struct {
 	out    *bufio.Reader
 	errOut *limited
 	cancel context.CancelFunc
-	last   OID // of the last answer
+
+	partial bool // the clone is a partial one
+	last    OID  // of the last answer
 }
 
 // Blobs starts a reader; Close must be called.
 func (r *Repo) Blobs(ctx context.Context) (*BlobReader, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	cmd := r.command(ctx, runOptions{}, "cat-file", "--batch")
-	b := &BlobReader{cmd: cmd, errOut: &limited{}, cancel: cancel}
+	b := &BlobReader{cmd: cmd, errOut: &limited{}, cancel: cancel, partial: r.isPartial()}
 	cmd.Stderr = b.errOut
 	var err error
 	if b.in, err = cmd.StdinPipe(); err == nil {
 		var out io.ReadCloser
 		if out, err = cmd.StdoutPipe(); err == nil {
 			b.out = bufio.NewReaderSize(out, 256<<10)
-			err = cmd.Start()
+			err = r.start(cmd)
 		}
 	}
 	if err != nil {
 		cancel()
-		return nil, fmt.Errorf("start git cat-file: %w", err)
+		return nil, fmt.Errorf("read objects: %w", err)
 	}
 	return b, nil
 }
@@ -200,7 +208,7 @@ func (b *BlobReader) Open(name string) (kind string, size int64, content io.Read
 	}
 	head = strings.TrimSuffix(head, "\n")
 	if strings.HasSuffix(head, " missing") || strings.HasSuffix(head, " ambiguous") {
-		return "", 0, nil, &missingObjectError{name: name, how: head[strings.LastIndexByte(head, ' ')+1:]}
+		return "", 0, nil, &MissingObjectError{Name: name, Ambiguous: strings.HasSuffix(head, " ambiguous"), Partial: b.partial}
 	}
 	f := strings.Fields(head)
 	if len(f) != 3 {
@@ -213,21 +221,6 @@ func (b *BlobReader) Open(name string) (kind string, size int64, content io.Read
 		return "", 0, nil, b.broken(fmt.Errorf("odd id %.80q", f[0]))
 	}
 	return f[1], size, &object{b: b, left: size}, nil
-}
-
-// missingObjectError says that cat-file does not have what was asked.
-type missingObjectError struct{ name, how string }
-
-func (e *missingObjectError) Error() string {
-	return (&DamagedError{Doing: "read the object " + e.name, Detail: "it is " + e.how + " in this clone"}).Error()
-}
-
-func (e *missingObjectError) As(target any) bool {
-	if d, ok := target.(**DamagedError); ok {
-		*d = &DamagedError{Doing: "read the object " + e.name, Detail: "it is " + e.how + " in this clone"}
-		return true
-	}
-	return false
 }
 
 // object reads the bytes of one answer and the newline behind them.

@@ -465,7 +465,8 @@ func TestDamageIsOneClearError(t *testing.T) {
 		t.Fatal(err)
 	}
 	os.Remove(path)
-	if _, err := r.open().Capture(ctx, Selection{Kind: KindBase, A: "HEAD~1"}); !errors.As(err, &damaged) {
+	var missing *MissingObjectError
+	if _, err := r.open().Capture(ctx, Selection{Kind: KindBase, A: "HEAD~1"}); !errors.As(err, &missing) {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(r.dir, ".git/index"), []byte("rubbish"), 0o644); err != nil {
@@ -605,6 +606,31 @@ func FuzzLsTree(f *testing.F) {
 		e, err := parseLsTree(data)
 		if err == nil && (!validOID(string(e.OID)) || safeTreePath(e.Path) != nil) {
 			t.Fatalf("%+v", e)
+		}
+	})
+}
+
+// runGit runs a git that may fail.
+func runGit(args ...string) error { return exec.Command("git", args...).Run() }
+
+func FuzzTreeObject(f *testing.F) {
+	f.Add([]byte("100644 a\x00aaaaaaaaaaaaaaaaaaaa40000 d\x00bbbbbbbbbbbbbbbbbbbb"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		_ = eachEntry(data, 20, func(name string, _ uint32, oid OID) error {
+			if name == "" || !validOID(string(oid)) {
+				t.Fatalf("%q %q", name, oid)
+			}
+			return nil
+		})
+	})
+}
+
+func FuzzChangedFiles(f *testing.F) {
+	f.Add([]byte("M\x00a\x00D\x00b\x00U\x00c\x00"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		gone, found, err := sortChanges(data)
+		if err == nil && len(gone)+len(found) > len(data) {
+			t.Fatalf("%q %q", gone, found)
 		}
 	})
 }

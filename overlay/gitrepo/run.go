@@ -9,7 +9,10 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // maxOutput bounds what is read from one git command, in bytes.
@@ -19,8 +22,9 @@ type runOptions struct {
 	bare  bool   // without the shadow: for reading a file as data
 	index string // GIT_INDEX_FILE
 	stdin io.Reader
-	limit int64  // of stdout; 0 means maxOutput
-	doing string // for errors
+	limit int64    // of stdout; 0 means maxOutput
+	notes *limited // for what git has to say where it succeeds
+	doing string   // for errors
 }
 
 // environment is the whole environment of a git command: nothing of the
@@ -32,7 +36,10 @@ func (r *Repo) environment(o runOptions) []string {
 		"GIT_TERMINAL_PROMPT=0", "GIT_OPTIONAL_LOCKS=0", "GIT_NO_LAZY_FETCH=1", "GIT_NO_REPLACE_OBJECTS=1",
 		"GIT_PROTOCOL_FROM_USER=0", "GIT_ALLOW_PROTOCOL=", "GIT_ADVICE=0",
 	}
-	if !o.bare {
+	if o.bare {
+		// Or git would look for a repository, and read its configuration.
+		env = append(env, "GIT_DIR=/dev/null")
+	} else {
 		env = append(env, "GIT_DIR="+r.shadow)
 		if r.place.root != "" {
 			env = append(env, "GIT_WORK_TREE="+r.place.root)
@@ -51,22 +58,41 @@ func (r *Repo) command(ctx context.Context, o runOptions, args ...string) *exec.
 	if cmd.Dir == "" {
 		cmd.Dir = r.place.common
 	}
+	if o.bare {
+		cmd.Dir = "/"
+	}
 	cmd.Stdin = o.stdin
 	cmd.WaitDelay = 2 * time.Second
 	return cmd
 }
 
+// start starts git and bounds the memory that it may take.
+func (r *Repo) start(cmd *exec.Cmd) error {
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start git: %w", err)
+	}
+	limit := unix.Rlimit{Cur: r.memory, Max: r.memory}
+	// One that has ended already needs no bound.
+	if err := unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_DATA, &limit, nil); err != nil && !errors.Is(err, unix.ESRCH) {
+		return errors.Join(fmt.Errorf("bound git's memory: %w", err), cmd.Process.Kill(), cmd.Wait())
+	}
+	return nil
+}
+
 // run runs git and returns its output.
 func (r *Repo) run(ctx context.Context, o runOptions, args ...string) ([]byte, error) {
 	cmd := r.command(ctx, o, args...)
-	var errOut limited
-	cmd.Stderr = &errOut
+	errOut := o.notes
+	if errOut == nil {
+		errOut = &limited{}
+	}
+	cmd.Stderr = errOut
 	pipe, err := cmd.StdoutPipe()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", o.doing, err)
 	}
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("%s: start git: %w", o.doing, err)
+	if err := r.start(cmd); err != nil {
+		return nil, fmt.Errorf("%s: %w", o.doing, err)
 	}
 	limit := o.limit
 	if limit <= 0 {
@@ -131,13 +157,30 @@ func exitCode(err error) int {
 }
 
 // limited keeps the first 4 KiB that are written to it.
-type limited struct{ buf bytes.Buffer }
+type limited struct {
+	mu   sync.Mutex // one that stays is read while git may still write
+	buf  bytes.Buffer
+	lost bool // there was more
+}
 
 func (l *limited) Write(p []byte) (int, error) {
-	if room := 4096 - l.buf.Len(); room > 0 {
-		l.buf.Write(p[:min(room, len(p))])
-	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	room := 4096 - l.buf.Len()
+	l.lost = l.lost || len(p) > room
+	l.buf.Write(p[:min(room, len(p))])
 	return len(p), nil
 }
 
-func (l *limited) String() string { return l.buf.String() }
+func (l *limited) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+// full tells that something was not kept.
+func (l *limited) full() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lost
+}
