@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"runtime/debug"
 
 	"github.com/aspis-dev/aspis/cmd/aspis-hygiene/internal/hygiene"
 	"github.com/aspis-dev/aspis/cmd/internal/provider"
@@ -20,6 +21,8 @@ func main() {
 		fmt.Println(version)
 		return
 	}
+	// Garbage is collected sooner before the granted memory runs out.
+	debug.SetMemoryLimit(hygiene.MemoryMB << 20 * 3 / 4)
 	code, err := provider.Serve(context.Background(), hygiene.New(version).Handler(), os.Stdin, os.Stdout)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "aspis-hygiene:", err)

@@ -111,12 +111,16 @@ func joined(parts []*syntax.Regexp) string {
 	return b.String()
 }
 
-// boundedHead keeps parts up to the first without a bound, and of that one what
-// it needs at least.
+// maxHeadPart is how much of a text one part of a head may match, in bytes: a
+// short head is tried faster and rules out nearly as much.
+const maxHeadPart = 100
+
+// boundedHead keeps parts up to the first that is long or without a bound, and
+// of that one what it needs at least.
 func boundedHead(parts []*syntax.Regexp) []*syntax.Regexp {
 	var out []*syntax.Regexp
 	for _, p := range parts {
-		if longest(p) == endless {
+		if n := longest(p); n == endless || n > maxHeadPart {
 			return append(out, leastOf(p)...)
 		}
 		out = append(out, p)
@@ -124,7 +128,7 @@ func boundedHead(parts []*syntax.Regexp) []*syntax.Regexp {
 	return out
 }
 
-// leastOf is what a part without a bound begins with at least.
+// leastOf is what a long part begins with at least.
 func leastOf(p *syntax.Regexp) []*syntax.Regexp {
 	switch {
 	case p.Op == syntax.OpCapture || p.Op == syntax.OpConcat:
@@ -132,7 +136,8 @@ func leastOf(p *syntax.Regexp) []*syntax.Regexp {
 	case p.Op == syntax.OpPlus && longest(p.Sub[0]) != endless:
 		return p.Sub[:1]
 	case p.Op == syntax.OpRepeat && p.Min > 0 && longest(p.Sub[0]) != endless:
-		return []*syntax.Regexp{{Op: syntax.OpRepeat, Flags: p.Flags, Min: p.Min, Max: p.Min, Sub: p.Sub}}
+		n := min(p.Min, maxHeadPart)
+		return []*syntax.Regexp{{Op: syntax.OpRepeat, Flags: p.Flags, Min: n, Max: n, Sub: p.Sub}}
 	case p.Op == syntax.OpAlternate:
 		either := &syntax.Regexp{Op: syntax.OpAlternate, Flags: p.Flags}
 		for _, sub := range p.Sub {

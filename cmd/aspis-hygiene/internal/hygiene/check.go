@@ -25,10 +25,13 @@ const ID = "aspis-hygiene"
 
 const capabilityVersion = "1"
 
-// What the provider asks for. The memory is for the largest answer that it
-// takes, twice over; an ordinary check needs a tenth of it.
+// MemoryMB is the memory that the provider asks for, in mebibytes. It is for the
+// largest answer that it takes, in its several forms; an ordinary check needs a
+// tenth of it.
+const MemoryMB = 512
+
+// What else it asks for.
 const (
-	memoryMB    = 512
 	openFiles   = 64
 	wallclockMs = 300_000
 )
@@ -75,7 +78,7 @@ func ownDigest() string {
 type onlyReader struct{ io.Reader }
 
 func (h *Hygiene) describe() schemas.InitializeResult {
-	no, memory, files, wall := false, memoryMB, openFiles, wallclockMs
+	no, memory, files, wall := false, MemoryMB, openFiles, wallclockMs
 	return schemas.InitializeResult{
 		ServerInfo:         schemas.ServerInfo{Name: ID, Version: h.version, Fingerprint: h.fingerprint()},
 		CapabilityFamilies: []schemas.CapabilityFamily{schemas.Check},

@@ -17,7 +17,7 @@ import (
 //
 // Nothing in the change can silence it: a gitleaks:allow comment does not
 // count, and a .gitleaks.toml or .gitleaksignore is a file like any other. In
-// places that gitleaks itself passes over (lock files, vendored code, images)
+// other places that gitleaks itself passes over (lock files, vendored code, images)
 // the rules for one kind of token still apply, as warnings; the rules that go
 // by entropy alone do not, for such files are full of digests.
 type secrets struct {
@@ -58,7 +58,7 @@ func (s *secrets) scan(path string, text []byte, l *layout) ([]hit, error) {
 	if len(leaks) == 0 {
 		return nil, nil
 	}
-	quiet := set.allow.hasPath(path)
+	quiet := set.allow.hasPath(path) && !strings.Contains(path, "gitleaks")
 	leaks = slices.DeleteFunc(leaks, func(k leak) bool { return (quiet && k.rule.generic()) || allowedPath(path, k.rule.allow) })
 	var hits []hit
 	for i, k := range leaks {

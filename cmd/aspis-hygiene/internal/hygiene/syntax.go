@@ -211,7 +211,7 @@ func brokenTOML(content []byte) (line int, why string) {
 
 var (
 	lineNumber = regexp.MustCompile(`line (\d+)`)
-	quoted     = regexp.MustCompile(`"[^"]{4,}"?|'[^']{4,}'?|\x60[^\x60]{4,}\x60?`)
+	quoted     = regexp.MustCompile(`"[^"]{4,}"?|\x60[^\x60]{4,}\x60?`)
 )
 
 // lineIn finds the line that a parser's message names; 1 when it names none.

@@ -87,6 +87,9 @@ func hidden(path string, text []byte) []hit {
 	count := map[string]int{}
 	n := 0
 	for raw := range bytes.Lines(text) {
+		if count[ruleBidi] > maxHits && count[ruleInvisible] > maxHits {
+			break
+		}
 		if !ascii(raw) {
 			for _, h := range hiddenIn(path, n, bytes.TrimRight(raw, "\r\n")) {
 				if count[h.rule]++; count[h.rule] <= maxHits+1 {
@@ -206,25 +209,27 @@ var (
 		unicode.Sinhala, unicode.Khmer, unicode.Myanmar, unicode.Tibetan}
 )
 
+var characterNames = map[rune]string{
+	0x00AD: "soft hyphen", 0x061C: "Arabic letter mark", 0x200B: "zero width space", 0x200C: "zero width non-joiner",
+	0x200D: "zero width joiner", 0x200E: "left-to-right mark", 0x200F: "right-to-left mark", 0x202A: "left-to-right embedding",
+	0x202B: "right-to-left embedding", 0x202C: "pop directional formatting", 0x202D: "left-to-right override",
+	0x202E: "right-to-left override", 0x2060: "word joiner", 0x2066: "left-to-right isolate", 0x2067: "right-to-left isolate",
+	0x2068: "first strong isolate", 0x2069: "pop directional isolate", 0x3164: "Hangul filler", 0xFEFF: "zero width no-break space",
+}
+
 // describe names a character without printing it.
 func describe(r rune) string {
-	names := map[rune]string{
-		0x00AD: "soft hyphen", 0x061C: "Arabic letter mark", 0x200B: "zero width space", 0x200C: "zero width non-joiner",
-		0x200D: "zero width joiner", 0x200E: "left-to-right mark", 0x200F: "right-to-left mark", 0x202A: "left-to-right embedding",
-		0x202B: "right-to-left embedding", 0x202C: "pop directional formatting", 0x202D: "left-to-right override",
-		0x202E: "right-to-left override", 0x2060: "word joiner", 0x2066: "left-to-right isolate", 0x2067: "right-to-left isolate",
-		0x2068: "first strong isolate", 0x2069: "pop directional isolate", 0x3164: "Hangul filler", 0xFEFF: "zero width no-break space",
-	}
-	if name := names[r]; name != "" {
-		return fmt.Sprintf("%U (%s)", r, name)
-	}
+	name := characterNames[r]
 	switch {
+	case name != "":
 	case selector(r):
-		return fmt.Sprintf("%U (variation selector)", r)
+		name = "variation selector"
 	case r >= 0xE0000 && r <= 0xE007F:
-		return fmt.Sprintf("%U (tag)", r)
+		name = "tag"
+	default:
+		return fmt.Sprintf("%U", r)
 	}
-	return fmt.Sprintf("%U", r)
+	return fmt.Sprintf("%U (%s)", r, name)
 }
 
 func ascii(b []byte) bool {
