@@ -49,6 +49,9 @@ type run struct {
 	sources  []string
 	families []schemas.CapabilityFamily
 	trace    ProviderTrace
+	// hurried is true when the caller gives less time than policy does: running
+	// out of it says nothing of the provider's health.
+	hurried bool
 }
 
 // Evaluate judges a change: every provider that a requirement of this call-site
@@ -105,7 +108,7 @@ func (h *Host) runAll(ctx context.Context, ev Evaluation, plan plan, digest stri
 	for _, r := range plan.requirements {
 		for _, p := range r.providers {
 			if runs[p.ID] == nil {
-				runs[p.ID] = &run{provider: p}
+				runs[p.ID] = &run{provider: p, hurried: ev.Timeout > 0 && ev.Timeout < plan.budget}
 			}
 		}
 	}

@@ -222,7 +222,7 @@ func (h *Host) observe(ctx context.Context, site schemas.CallSite, r *run) {
 		}
 		return
 	}
-	if !countsAgainstHealth(f) {
+	if !countsAgainstHealth(f) || (r.hurried && f.Reason == schemas.ReasonTimedOut) {
 		return
 	}
 	rec, err := h.health.Failed(ctx, r.provider.healthKey(), string(f.Reason))

@@ -113,6 +113,19 @@ func (s *Store) collectDead(ctx context.Context, sn snapshots.Snapshotter) error
 			return fmt.Errorf("remove a layer left behind: %w", err)
 		}
 	}
+	return sweep(ctx, sn)
+}
+
+// sweep removes directories that the database knows nothing of: those of a
+// writer that was killed between making one and noting it.
+func sweep(ctx context.Context, sn snapshots.Snapshotter) error {
+	cleaner, ok := sn.(snapshots.Cleaner)
+	if !ok {
+		return nil
+	}
+	if err := cleaner.Cleanup(ctx); err != nil && !errdefs.IsNotFound(err) {
+		return fmt.Errorf("remove directories left behind: %w", err)
+	}
 	return nil
 }
 
