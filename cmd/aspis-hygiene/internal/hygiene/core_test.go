@@ -270,7 +270,7 @@ func TestCORE_SERVER_TIMEOUT(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c.t = t
 			began := time.Now()
-			a := c.check(nil, c.change("a.txt", "", nothing, text), c.change("a.yaml", "", nothing, text[:min(len(text), maxParsed)]))
+			a := c.check(nil, c.change("a.txt", "", nothing, text), c.change("a.yaml", "", nothing, text))
 			took := time.Since(began)
 			t.Logf("%d bytes in %v, %s, %d findings", len(text), took, a.Status, len(a.Diagnostics))
 			if took > 20*time.Second {
@@ -342,5 +342,44 @@ func TestMoreThanAnAnswerHolds(t *testing.T) {
 	}
 	if a.Diagnostics[0].Code != "hygiene/secret" {
 		t.Fatal("the error is not among what is reported")
+	}
+}
+
+// TestMemoryStaysWithinWhatItAsksFor gives it what takes most.
+func TestMemoryStaysWithinWhatItAsksFor(t *testing.T) {
+	if testing.Short() {
+		t.Skip("sends a hundred megabytes")
+	}
+	c := start(t)
+	c.greet()
+	const most = 30 << 20
+	for name, tc := range map[string]struct {
+		path, text string
+		status     schemas.Status
+	}{
+		"lines":    {"a.txt", strings.Repeat("\n", most), schemas.StatusIncomplete},
+		"binary":   {"a.bin", "\x00" + strings.Repeat("\xff", most), schemas.StatusComplete},
+		"mappings": {"a.yaml", strings.Repeat("a:\n", maxPieces/2), schemas.StatusComplete},
+		"values":   {"b.yaml", "[" + strings.Repeat("a,", maxPieces-2) + "]", schemas.StatusComplete},
+		"anchors":  {"c.yaml", "[" + strings.Repeat("&a ,", maxPieces/2-2) + "]", schemas.StatusComplete},
+		"too many": {"d.yaml", strings.Repeat("a:\n", maxPieces), schemas.StatusIncomplete},
+		"tables":   {"a.toml", strings.Repeat("[[a]]\n", maxPieces/3-1), schemas.StatusComplete},
+	} {
+		a := c.check(nil, c.change(tc.path, "", nothing, tc.text))
+		if a.Status != tc.status {
+			t.Errorf("%s: %s %+v", name, a.Status, a.Coverage.Degraded)
+		}
+		delete(c.blobs, string(schemas.BlobRefOf([]byte(tc.text))))
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.cmd.Process.Pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, peak, _ := strings.Cut(string(status), "VmHWM:")
+		var kb int
+		fmt.Sscan(peak, &kb)
+		t.Logf("%s: %d MiB at most so far", name, kb>>10)
+		if kb>>10 > MemoryMB {
+			t.Errorf("%s: it took %d MiB", name, kb>>10)
+		}
 	}
 }

@@ -101,7 +101,7 @@ func TestSecretsAsGitleaksFindsThem(t *testing.T) {
 		}
 	}
 	r := rand.New(rand.NewSource(1))
-	rounds := 12
+	rounds := 20
 	if testing.Short() {
 		rounds = 2
 	}

@@ -15,6 +15,7 @@ type source struct {
 	// file as a whole go by it, so that a rename does not make them new.
 	origin string
 	kind   fileKind // absent when it is not known
+	size   int64    // bytes, where the kind is known
 	in     bool     // it is asked about
 	// fresh is true when the file is executable and was not before.
 	fresh bool
@@ -54,8 +55,10 @@ func sides(changes []schemas.Change, s scope, snap *snapshot) (before, after []s
 			now.origin = from
 		}
 		if snap != nil {
-			was.kind, now.kind = snap.baseline.kind(was.path), snap.candidate.kind(now.path)
-			now.fresh = now.kind == executable && snap.baseline.kind(now.origin) != executable
+			was.kind, was.size = snap.baseline.look(was.path)
+			now.kind, now.size = snap.candidate.look(now.path)
+			origin, _ := snap.baseline.look(now.origin)
+			now.fresh = now.kind == executable && origin != executable
 		}
 		if was.ref != "" {
 			before = append(before, was)

@@ -327,6 +327,13 @@ func TestSnapshot(t *testing.T) {
 	if c.lists != 0 {
 		t.Error("it listed the tree though it sees it")
 	}
+	// The host serves no file of such a size: its size is still told.
+	huge := c.change("huge", "", nothing, file("candidate", "huge", strings.Repeat("x", defaultMaxFile+1), 0o644))
+	delete(c.blobs, huge["after"].(string))
+	a := c.check(nil, huge)
+	if got := codes(a); !slices.Equal(got, []string{"large-file"}) || a.Status != schemas.StatusIncomplete {
+		t.Errorf("%v %s", got, a.Status)
+	}
 }
 
 // TestNothingElseIsNeeded runs the binary where there is no other file at all.

@@ -32,6 +32,8 @@ func (r *run) scan(ctx context.Context, sources []source) ([]hit, error) {
 			}
 			if refused != nil {
 				r.lose("%s could not be read: %s", s.path, refused.Message)
+				// It may be its size that the host refuses.
+				hits = append(hits, r.kept(s.path, r.large(s, s.size))...)
 				continue
 			}
 			found, err := r.file(s, content)
@@ -81,10 +83,7 @@ func (r *run) file(s source, content []byte) (hits []hit, err error) {
 		}
 		hits = append(hits, h)
 	}
-	if int64(len(content)) > r.cfg.MaxFileBytes {
-		hits = append(hits, hit{rule: ruleLarge, path: s.path, key: s.origin,
-			message: fmt.Sprintf("the file has %d bytes, over the limit of %d", len(content), r.cfg.MaxFileBytes)})
-	}
+	hits = append(hits, r.large(s, int64(len(content)))...)
 	if format := program(content); format != "" {
 		hits = append(hits, hit{rule: ruleProgram, path: s.path, key: s.origin, message: "a compiled program (" + format + ")"})
 	}
@@ -100,6 +99,13 @@ func (r *run) file(s source, content []byte) (hits []hit, err error) {
 	}
 	text, err := r.text(s, content)
 	return append(hits, text...), err
+}
+
+func (r *run) large(s source, size int64) []hit {
+	if size <= r.cfg.MaxFileBytes {
+		return nil
+	}
+	return []hit{{rule: ruleLarge, path: s.path, key: s.origin, message: fmt.Sprintf("the file has %d bytes, over the limit of %d", size, r.cfg.MaxFileBytes)}}
 }
 
 // text applies the rules for texts.

@@ -97,7 +97,7 @@ func (c candidate) find(path string, text []byte, l *layout, global allowlist) [
 		if !k.group() || (r.entropy != 0 && entropy(k.secret) <= r.entropy) {
 			continue
 		}
-		line := string(text[l.starts[k.line]:lineEnd(text, k.to)])
+		line := string(text[l.start(k.line):lineEnd(text, k.to)])
 		if k.allowed(path, line, global) || slices.ContainsFunc(r.allow, func(a allowlist) bool { return k.allowed(path, line, a) }) {
 			continue
 		}
@@ -189,7 +189,7 @@ func (k *leak) hit(path string, text []byte, l *layout, quiet bool) hit {
 	if quiet {
 		h.severity = schemas.SeverityWarning
 	}
-	if bytes.Contains(text[l.starts[k.line]:lineEnd(text, k.to)], []byte("gitleaks:allow")) {
+	if bytes.Contains(text[l.start(k.line):lineEnd(text, k.to)], []byte("gitleaks:allow")) {
 		h.message += "; its gitleaks:allow does not count here, for a change must not silence its own check"
 	}
 	return h

@@ -51,19 +51,20 @@ const (
 	other
 )
 
-func (s side) kind(name string) fileKind {
+// look tells what a path is and, for files, how many bytes it has.
+func (s side) look(name string) (fileKind, int64) {
 	st, err := s.root.Lstat(name)
 	switch {
 	case err != nil:
-		return absent
+		return absent, 0
 	case st.Mode().Type() == fs.ModeSymlink:
-		return link
+		return link, 0
 	case !st.Mode().IsRegular():
-		return other
+		return other, 0
 	case st.Mode().Perm()&0o111 != 0:
-		return executable
+		return executable, st.Size()
 	}
-	return regular
+	return regular, st.Size()
 }
 
 // names lists a directory; one that is not there is empty.

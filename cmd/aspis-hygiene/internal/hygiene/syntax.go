@@ -16,9 +16,11 @@ import (
 )
 
 const (
-	// maxParsed bounds what is parsed as YAML or TOML, in bytes: their parsers
-	// build the whole document, at up to a hundred times its size.
-	maxParsed = 4 << 20
+	// maxParsed and maxPieces bound what is parsed as YAML or TOML, in bytes and
+	// in values, about: the parsers build the whole document, at some 200 bytes a
+	// value, and running out of memory would take the provider down.
+	maxParsed = 16 << 20
+	maxPieces = 1 << 20
 	// maxNesting bounds brackets within brackets; TOML's parser recurses.
 	maxNesting = 1000
 )
@@ -43,8 +45,8 @@ func parsed(name, origin string, content []byte) (hits []hit, skipped string) {
 	if rule == "" {
 		return nil, ""
 	}
-	if rule != ruleJSON && len(content) > maxParsed {
-		return nil, fmt.Sprintf("it has over %d bytes, too many to be parsed", maxParsed)
+	if rule != ruleJSON && (len(content) > maxParsed || pieces(content) > maxPieces) {
+		return nil, fmt.Sprintf("it has over %d bytes or %d values, too many to be parsed", maxParsed, maxPieces)
 	}
 	line, why := -1, ""
 	switch {
@@ -72,6 +74,18 @@ func parsed(name, origin string, content []byte) (hits []hit, skipped string) {
 // they are.
 func templated(content []byte) bool {
 	return bytes.Contains(content, []byte("{%")) || bytes.Count(content, []byte("{{")) > bytes.Count(content, []byte("${{"))
+}
+
+// pieces counts what may separate values.
+func pieces(content []byte) int {
+	n := 0
+	for _, c := range content {
+		switch c {
+		case ',', ':', '\n', '[', '{', '&':
+			n++
+		}
+	}
+	return n
 }
 
 func deeperThan(content []byte, limit int) bool {
