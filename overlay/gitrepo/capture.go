@@ -46,6 +46,7 @@ type Entry struct {
 	BeforeMode, AfterMode uint32
 	BeforeOID, AfterOID   OID
 	Before, After         schemas.BlobRef
+	Size                  int64 // of the content after the change, or of what is deleted, in bytes
 }
 
 // Capture is a change held fast: two trees, and what differs.
@@ -111,19 +112,27 @@ func (r *Repo) Compare(ctx context.Context, base, cand OID) (*Capture, error) {
 // Rev is the baseline name of a tree.
 func Rev(tree OID) string { return "git:tree:" + string(tree) }
 
-func entry(ch RawChange, refs map[key]schemas.BlobRef) Entry {
+func entry(ch RawChange, refs map[key]content) Entry {
 	e := Entry{Path: ch.Path, From: ch.From}
 	if ch.Status != 'A' {
 		e.BeforeMode, e.BeforeOID = ch.OldMode, ch.OldOID
-		e.Before = refs[key{ch.OldOID, ch.OldMode == ModeGitlink}]
+		before := refs[key{ch.OldOID, ch.OldMode == ModeGitlink}]
+		e.Before, e.Size = before.ref, before.size
 	}
 	if ch.Status != 'D' {
 		e.AfterMode, e.AfterOID = ch.NewMode, ch.NewOID
-		e.After = refs[key{ch.NewOID, ch.NewMode == ModeGitlink}]
+		after := refs[key{ch.NewOID, ch.NewMode == ModeGitlink}]
+		e.After, e.Size = after.ref, after.size
 	}
 	e.Kind = map[byte]schemas.ChangeKind{'A': schemas.ChangeCreate, 'M': schemas.ChangeModify, 'T': schemas.ChangeModify,
 		'D': schemas.ChangeDelete, 'R': schemas.ChangeRename}[ch.Status]
 	return e
+}
+
+// content is what a blob holds, by name and size.
+type content struct {
+	ref  schemas.BlobRef
+	size int64
 }
 
 // key tells a blob from a submodule's commit, which have ids of one form.
@@ -137,46 +146,42 @@ type key struct {
 func GitlinkContent(oid OID) []byte { return []byte("Subproject commit " + string(oid) + "\n") }
 
 // hashAll names the content of both sides of every change.
-func (r *Repo) hashAll(ctx context.Context, raw []RawChange) (map[key]schemas.BlobRef, error) {
-	refs := map[key]schemas.BlobRef{}
-	if len(raw) == 0 {
-		return refs, nil
-	}
-	hash := func(oid OID, mode uint32) error {
+func (r *Repo) hashAll(ctx context.Context, raw []RawChange) (map[key]content, error) {
+	refs := map[key]content{}
+	var todo []OID
+	note := func(oid OID, mode uint32) {
 		k := key{oid, mode == ModeGitlink}
 		if _, done := refs[k]; done {
-			return nil
+			return
 		}
+		refs[k] = content{}
 		if k.gitlink {
-			refs[k] = schemas.BlobRefOf(GitlinkContent(oid))
-			return nil
+			line := GitlinkContent(oid)
+			refs[k] = content{schemas.BlobRefOf(line), int64(len(line))}
+			return
 		}
-		h := sha256.New()
-		if _, err := r.object(ctx, string(oid), func(kind string, _ int64, content io.Reader) error {
-			if kind != "blob" {
-				return &DamagedError{Doing: "read the blob " + string(oid), Detail: "it is a " + kind}
-			}
-			_, err := io.Copy(h, content)
-			return err
-		}); err != nil {
-			return err
-		}
-		refs[k] = schemas.BlobRef("blob:sha256:" + hex.EncodeToString(h.Sum(nil)))
-		return nil
+		todo = append(todo, oid)
 	}
 	for _, ch := range raw {
 		if ch.Status != 'A' {
-			if err := hash(ch.OldOID, ch.OldMode); err != nil {
-				return nil, err
-			}
+			note(ch.OldOID, ch.OldMode)
 		}
 		if ch.Status != 'D' {
-			if err := hash(ch.NewOID, ch.NewMode); err != nil {
-				return nil, err
-			}
+			note(ch.NewOID, ch.NewMode)
 		}
 	}
-	return refs, nil
+	err := r.objects(ctx, todo, func(oid OID, kind string, size int64, body io.Reader) error {
+		if kind != "blob" {
+			return &DamagedError{Doing: "read the blob " + string(oid), Detail: "it is a " + kind}
+		}
+		h := sha256.New()
+		if _, err := io.Copy(h, body); err != nil {
+			return err
+		}
+		refs[key{oid: oid}] = content{schemas.BlobRef("blob:sha256:" + hex.EncodeToString(h.Sum(nil))), size}
+		return nil
+	})
+	return refs, err
 }
 
 // resolve turns a selection into two trees.
@@ -295,16 +300,15 @@ func (r *Repo) peel(ctx context.Context, rev, kind string) (OID, error) {
 		}
 		return nil
 	})
-	// A plain yes is taken from the kept process. Why there is none is for a git
-	// of its own to explain.
+	// Why there is no such thing is for a git of its own to explain.
 	var missing *MissingObjectError
 	switch {
 	case err == nil:
 		return oid, nil
-	case errors.As(err, &missing) && missing.Ambiguous:
-		return "", &UnknownRevisionError{Rev: rev, Detail: " (" + missing.Error() + ")"}
-	case !errors.As(err, &missing) && ctx.Err() != nil:
+	case !errors.As(err, &missing):
 		return "", err
+	case missing.Ambiguous:
+		return "", &UnknownRevisionError{Rev: rev, Detail: " (" + missing.Error() + ")"}
 	}
 	out, err := r.run(ctx, runOptions{limit: 1 << 16, doing: "look up a revision"}, "rev-parse", "--verify", "--quiet", "--end-of-options", rev+"^{"+kind+"}")
 	if err != nil {

@@ -278,3 +278,72 @@ func TestLeftoversAreSwept(t *testing.T) {
 		t.Fatal(again, err)
 	}
 }
+
+// forge puts other bytes in the place of a loose object, in a form that git
+// itself takes without a word.
+func (r repo) forge(oid, kind, content string) {
+	r.t.Helper()
+	other := r.object(kind, []byte(content))
+	from, err := os.ReadFile(filepath.Join(r.dir, ".git/objects", other[:2], other[2:]))
+	must(r.t, err)
+	path := filepath.Join(r.dir, ".git/objects", oid[:2], oid[2:])
+	must(r.t, os.Remove(path))
+	must(r.t, os.WriteFile(path, from, 0o444))
+}
+
+// An object that holds other bytes than its name stands for is damaged.
+func TestForgedObjects(t *testing.T) {
+	ctx := context.Background()
+	for _, files := range []int{1, fewObjects} {
+		r := newRepo(t)
+		for i := range files {
+			r.write(fmt.Sprint("f", i), fmt.Sprintln("one", i))
+		}
+		r.commit("one")
+		for i := range files {
+			r.write(fmt.Sprint("f", i), fmt.Sprintln("two", i))
+		}
+		r.commit("two")
+		first := r.git("rev-parse", "HEAD~1^{tree}")
+		r.forge(r.git("rev-parse", "HEAD:f0"), "blob", "forged")
+		if out := r.git("cat-file", "blob", "HEAD:f0"); out != "forged" {
+			t.Fatal(out)
+		}
+		var damaged *DamagedError
+		if c, err := r.open().Capture(ctx, Selection{Kind: KindBase, A: "HEAD~1"}); !errors.As(err, &damaged) {
+			t.Errorf("%d files: %v %v", files, c, err)
+		}
+		r.forge(r.git("rev-parse", "HEAD~1:f0"), "blob", "forged too")
+		if _, _, err := r.open().BlobAt(ctx, OID(first), "f0", 100); !errors.As(err, &damaged) {
+			t.Error(err)
+		}
+		r.forge(first, "tree", "")
+		if _, _, err := r.open().BlobAt(ctx, OID(first), "f0", 100); !errors.As(err, &damaged) {
+			t.Error(err)
+		}
+		if _, err := r.open().TreeOf(ctx, "HEAD~1"); !errors.As(err, &damaged) {
+			t.Error(err)
+		}
+	}
+}
+
+// A kept git that was killed is replaced without a word.
+func TestKeptProcessMayDie(t *testing.T) {
+	ctx := context.Background()
+	r := newRepo(t)
+	r.commit("one")
+	g := r.open()
+	for range 3 {
+		if _, err := g.TreeOf(ctx, "HEAD"); err != nil {
+			t.Fatal(err)
+		}
+		must(t, g.lookup.reader.cmd.Process.Kill())
+	}
+	must(t, g.Close())
+	must(t, g.Close())
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, err := g.Capture(ended, Selection{Kind: KindWorktree}); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+}

@@ -1,9 +1,11 @@
 package gitrepo
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -33,38 +35,68 @@ func (r *Repo) object(ctx context.Context, name string, fn func(kind string, siz
 	l := &r.lookup
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := ctx.Err(); err != nil {
-		return "", context.Cause(ctx)
+	oid, asked, err := r.askKept(ctx, name, fn)
+	if !asked && err != nil && ctx.Err() == nil {
+		// The process that was kept has ended since; a new one may answer.
+		oid, _, err = r.askKept(ctx, name, fn)
 	}
-	if l.reader == nil {
-		reader, err := r.Blobs(context.WithoutCancel(ctx))
-		if err != nil {
-			return "", err
+	var missing *MissingObjectError
+	if errors.As(err, &missing) && r.hasLoose(name) {
+		return "", &DamagedError{Doing: "read the object " + name, Detail: "its file is there but is not what it should be"}
+	}
+	return oid, err
+}
+
+// askKept asks the process that is kept, or a new one. A process that answered
+// otherwise than by an object, or by none, is not kept; answered is false where
+// it was an old one and gave no answer.
+func (r *Repo) askKept(ctx context.Context, name string, fn func(string, int64, io.Reader) error) (oid OID, answered bool, err error) {
+	if ctx.Err() != nil {
+		return "", true, context.Cause(ctx)
+	}
+	l := &r.lookup
+	fresh := l.reader == nil
+	if fresh {
+		// It is kept for longer than this question.
+		if l.reader, err = r.Blobs(context.WithoutCancel(ctx)); err != nil {
+			return "", true, err
 		}
-		l.reader = reader
 	}
 	reader := l.reader
 	// A read waits for a process: ending it ends the wait.
 	stop := context.AfterFunc(ctx, reader.cancel)
-	err := ask(reader, name, fn)
+	kind, size, content, err := reader.Open(name)
 	var missing *MissingObjectError
+	answered = fresh || err == nil || errors.As(err, &missing)
+	if err == nil {
+		err = take(kind, size, content, fn)
+	}
 	if !stop() || (err != nil && !errors.As(err, &missing)) {
 		l.reader = nil
 		cerr := reader.Close()
 		if ctx.Err() != nil {
-			return "", context.Cause(ctx)
+			return "", true, context.Cause(ctx)
 		}
 		if err == nil {
 			err = cerr
 		}
 	}
-	if missing != nil && r.hasLoose(name) {
-		return "", &DamagedError{Doing: "read the object " + name, Detail: "its file is there but is not what it should be"}
-	}
 	if err != nil {
-		return "", err
+		return "", answered, err
 	}
-	return reader.last, nil
+	return reader.last, true, nil
+}
+
+// take hands an answer on and reads what is left of it.
+func take(kind string, size int64, content io.Reader, fn func(string, int64, io.Reader) error) error {
+	if err := fn(kind, size, content); err != nil {
+		return err
+	}
+	n, err := io.Copy(io.Discard, io.LimitReader(content, maxDrain))
+	if err == nil && n == maxDrain {
+		err = errors.New("an answer of git is longer than what is wanted of it")
+	}
+	return err
 }
 
 // hasLoose tells whether an object that git calls missing has a file.
@@ -76,19 +108,64 @@ func (r *Repo) hasLoose(name string) bool {
 	return err == nil
 }
 
-func ask(reader *BlobReader, name string, fn func(string, int64, io.Reader) error) error {
-	kind, size, content, err := reader.Open(name)
+// fewObjects is up to how many the process that is kept is asked one by one.
+const fewObjects = 64
+
+// objects hands the content of each object to fn, which reads all of it.
+func (r *Repo) objects(ctx context.Context, oids []OID, fn func(oid OID, kind string, size int64, content io.Reader) error) error {
+	if len(oids) > fewObjects {
+		return r.manyObjects(ctx, oids, fn)
+	}
+	for _, oid := range oids {
+		if _, err := r.object(ctx, string(oid), func(kind string, size int64, content io.Reader) error {
+			return fn(oid, kind, size, content)
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// manyObjects asks for all at once, so that git reads one while another is
+// taken.
+func (r *Repo) manyObjects(ctx context.Context, oids []OID, fn func(oid OID, kind string, size int64, content io.Reader) error) (err error) {
+	reader, err := r.Blobs(ctx)
 	if err != nil {
 		return err
 	}
-	if err := fn(kind, size, content); err != nil {
-		return err
+	asked := make(chan struct{})
+	go func() {
+		defer close(asked)
+		names := bufio.NewWriter(reader.in)
+		for _, oid := range oids {
+			fmt.Fprintln(names, oid)
+		}
+		_ = names.Flush() // what was not asked is not answered
+	}()
+	defer func() {
+		reader.cancel()
+		<-asked
+		if cerr := reader.Close(); err == nil {
+			err = cerr
+		}
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+	}()
+	for _, oid := range oids {
+		kind, size, content, err := reader.answer(string(oid))
+		if err == nil {
+			err = take(kind, size, content, func(kind string, size int64, content io.Reader) error { return fn(oid, kind, size, content) })
+		}
+		var missing *MissingObjectError
+		if errors.As(err, &missing) && r.hasLoose(string(oid)) {
+			return &DamagedError{Doing: "read the object " + string(oid), Detail: "its file is there but is not what it should be"}
+		}
+		if err != nil {
+			return err
+		}
 	}
-	n, err := io.Copy(io.Discard, io.LimitReader(content, maxDrain))
-	if err == nil && n == maxDrain {
-		err = errors.New("an answer of git is longer than what is wanted of it")
-	}
-	return err
+	return nil
 }
 
 // closeLookup ends the process.
