@@ -122,22 +122,23 @@ func brokenJSON(name string, content []byte) (line int, why string) {
 		content = plainJSON(content)
 	}
 	d := jsontext.NewDecoder(bytes.NewBuffer(content))
-	values := 0
+	ended := int64(-1) // where the last whole value ended
 	for {
+		outside := d.StackDepth() == 0
 		_, err := d.ReadToken()
-		if errors.Is(err, io.EOF) && values == 1 {
-			return 0, ""
-		}
-		if err == nil && d.StackDepth() == 0 {
-			values++
-		}
 		switch {
+		case errors.Is(err, io.EOF) && ended >= 0 && outside:
+			return 0, ""
 		case errors.Is(err, io.EOF):
 			return 0, "there is no value"
 		case err != nil:
 			return lineAt(content, d.InputOffset()), plain(err)
-		case values > 1:
-			return lineAt(content, d.InputOffset()), "there is more after the first value"
+		case outside && ended >= 0 && !bytes.Contains(content[ended:d.InputOffset()], []byte("\n")):
+			// A value a line is a stream, which many tools keep under this name.
+			return lineAt(content, d.InputOffset()), "there is more after the value"
+		}
+		if d.StackDepth() == 0 {
+			ended = d.InputOffset()
 		}
 	}
 }
