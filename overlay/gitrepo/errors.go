@@ -78,6 +78,13 @@ func (e *UnmergedError) Error() string {
 	return "the index holds conflicts and so is no tree: " + someNames(e.Paths) + "; resolve them with git add or git rm"
 }
 
+// EditError says that edits do not make a tree.
+type EditError struct{ Path, Detail string }
+
+func (e *EditError) Error() string {
+	return fmt.Sprintf("the tree cannot be changed like this: %q %s", e.Path, e.Detail)
+}
+
 // WorktreeError says that a file of the worktree cannot be taken.
 type WorktreeError struct{ Detail string }
 

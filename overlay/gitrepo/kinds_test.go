@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // A file becomes a directory or a symlink, and back.
@@ -341,4 +343,128 @@ func TestEmbeddedRepositories(t *testing.T) {
 	inner := repo{t, filepath.Join(r.dir, "inner")}
 	inner.commit("x")
 	want(t, r.capture(Selection{Kind: KindWorktree}), `create "inner" 0>160000`)
+}
+
+func TestWriteTreeDoesWhatItIsTold(t *testing.T) {
+	ctx := context.Background()
+	r := newRepo(t)
+	r.write("a", "1\n")
+	r.write("b", "2\n")
+	r.write("d/f", "3\n")
+	r.write("d/g", "4\n")
+	r.commit("one")
+	g := r.open()
+	defer g.Close()
+	base, err := g.TreeOf(ctx, "HEAD")
+	must(t, err)
+	a, b := OID(r.git("rev-parse", "HEAD:a")), OID(r.git("rev-parse", "HEAD:b"))
+	set := func(path string, oid OID) TreeEdit { return TreeEdit{Path: path, Mode: ModeFile, OID: oid} }
+	gone := func(path string) TreeEdit { return TreeEdit{Path: path} }
+	for what, edits := range map[string][]TreeEdit{
+		"file on directory": {set("d", a)}, "file on part of a directory": {set("d", a), gone("d/f")}, "below a file": {set("a/x", a)},
+		"deep below a file": {set("a/x/y/z", a)}, "twice": {set("x", a), set("x", b)}, "both": {set("x", a), set("x/y", b)},
+		"dot git": {set("x/.git/config", a)}, "up": {set("../x", a)}, "mode": {{Path: "x", Mode: 0o40000, OID: a}}, "oid": {set("x", "12")},
+		"nul": {set("x\x00y", a)}, "empty": {gone("")},
+	} {
+		if tree, err := g.WriteTree(ctx, base, edits); err == nil {
+			t.Errorf("%s: %s", what, r.git("--git-dir="+g.shadow, "ls-tree", "-r", string(tree)))
+		}
+	}
+	for what, c := range map[string]struct {
+		edits []TreeEdit
+		lines []string
+	}{
+		"nothing":            {nil, nil},
+		"swap":               {[]TreeEdit{gone("a"), set("b", a), gone("b"), set("a", b)}, []string{`modify "a"`, `modify "b"`}},
+		"file for directory": {[]TreeEdit{set("d", a), gone("d/f"), gone("d/g")}, []string{`create "d" 0>100644`, `delete "d/f" 100644>0`, `delete "d/g" 100644>0`}},
+		"directory for file": {[]TreeEdit{set("a/x/y", b), gone("a")}, []string{`delete "a" 100644>0`, `create "a/x/y" 0>100644`}},
+		"none there":         {[]TreeEdit{gone("nothing")}, nil},
+	} {
+		tree, err := g.WriteTree(ctx, base, c.edits)
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+			continue
+		}
+		diff, err := g.diffTrees(ctx, base, tree, "--no-renames")
+		must(t, err)
+		got := &Capture{}
+		for _, ch := range diff {
+			got.Entries = append(got.Entries, entry(ch, nil))
+		}
+		if s := strings.TrimSpace(summary(got)); s != strings.Join(c.lines, "\n") {
+			t.Errorf("%s: %s", what, s)
+		}
+	}
+	if tree, err := g.WriteTree(ctx, g.EmptyTree(), []TreeEdit{set("x/y", a)}); err != nil || tree == "" {
+		t.Error(err)
+	}
+}
+
+func TestWorktreeDigest(t *testing.T) {
+	ctx := context.Background()
+	r := newRepo(t)
+	g := r.open()
+	defer g.Close()
+	seen := map[string]string{}
+	for _, step := range []struct {
+		what string
+		do   func()
+	}{
+		{"unborn", func() {}},
+		{"first commit", func() { r.write("a", "1\n"); r.commit("one") }},
+		{"another commit of the same tree", func() { r.commit("two") }},
+		{"a change", func() { r.write("a", "2\n") }},
+		{"the same change, staged", func() { r.git("add", "a") }},
+		{"an untracked file", func() { r.write("new", "") }},
+	} {
+		step.do()
+		d, err := g.WorktreeDigest(ctx)
+		must(t, err)
+		if other, twice := seen[d]; twice {
+			t.Errorf("%s and %s are one", step.what, other)
+		}
+		seen[d] = step.what
+		r.git("update-index", "-q", "--refresh")
+		if again, err := g.WorktreeDigest(ctx); err != nil || again != d {
+			t.Errorf("%s: %s, then %s %v", step.what, d, again, err)
+		}
+	}
+}
+
+func TestOneRepoServesManyAtOnce(t *testing.T) {
+	ctx := context.Background()
+	r := newRepo(t)
+	r.write("a", "1\n")
+	r.commit("one")
+	r.write("a", "2\n")
+	r.commit("two")
+	r.write("a", "3\n")
+	state := t.TempDir()
+	shared, err := Open(ctx, r.dir, Options{StateDir: state})
+	must(t, err)
+	defer shared.Close()
+	var g errgroup.Group
+	for i := range 12 {
+		g.Go(func() error {
+			repo := shared
+			if i%3 == 0 { // another process has the same shadow
+				other, err := Open(ctx, r.dir, Options{StateDir: state})
+				if err != nil {
+					return err
+				}
+				defer other.Close()
+				repo = other
+			}
+			sel := Selection{Kind: KindWorktree}
+			if i%2 == 0 {
+				sel = Selection{Kind: KindBase, A: "HEAD~1"}
+			}
+			c, err := repo.Capture(ctx, sel)
+			if err == nil && summary(c) != "modify \"a\"\n" {
+				err = errors.New(summary(c))
+			}
+			return err
+		})
+	}
+	must(t, g.Wait())
 }

@@ -12,8 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"pgregory.net/rapid"
-
 	"github.com/aspis-dev/aspis/schemas"
 )
 
@@ -538,46 +536,6 @@ func TestWriteTreeAppliesEdits(t *testing.T) {
 	if _, ok, err := g.BlobAt(ctx, tree, "d/b", 100); ok || err != nil {
 		t.Fatal(ok, err)
 	}
-}
-
-// TestCaptureAgreesWithGit makes random changes and compares with git's own
-// view of them.
-func TestCaptureAgreesWithGit(t *testing.T) {
-	r := newRepo(t)
-	for i := range 12 {
-		r.write(fmt.Sprintf("d%d/f%d", i%3, i), strings.Repeat(fmt.Sprintln("line", i), 20))
-	}
-	r.commit("base")
-	n := 0
-	rapid.Check(t, func(rt *rapid.T) {
-		if n++; n > 25 {
-			return
-		}
-		r.git("reset", "-q", "--hard")
-		r.git("clean", "-qfdx")
-		for range rapid.IntRange(1, 8).Draw(rt, "ops") {
-			path := fmt.Sprintf("d%d/f%d", rapid.IntRange(0, 2).Draw(rt, "dir"), rapid.IntRange(0, 14).Draw(rt, "file"))
-			full := filepath.Join(r.dir, path)
-			switch rapid.IntRange(0, 3).Draw(rt, "op") {
-			case 0:
-				r.write(path, rapid.StringMatching(`[a-z\n]{0,60}`).Draw(rt, "text"))
-			case 1:
-				os.Remove(full)
-			case 2:
-				os.Chmod(full, 0o755)
-			case 3:
-				os.Remove(full)
-				os.MkdirAll(filepath.Dir(full), 0o755)
-				os.Symlink("somewhere", full)
-			}
-		}
-		c := r.capture(Selection{Kind: KindWorktree})
-		r.git("add", "-A")
-		tree := r.git("write-tree")
-		if string(c.CandidateTree) != tree {
-			rt.Fatalf("tree %s, git says %s", c.CandidateTree, tree)
-		}
-	})
 }
 
 func FuzzRawDiff(f *testing.F) {

@@ -3,19 +3,13 @@ package gitrepo
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 
 	"golang.org/x/sync/errgroup"
-
-	"github.com/aspis-dev/aspis/schemas"
 )
 
 // withIndex runs fn with a private copy of the repository's index, which the
@@ -236,108 +230,4 @@ func (r *Repo) addToIndex(ctx context.Context, index string, found, untracked []
 		return &UnsupportedNameError{Names: refused}
 	}
 	return nil
-}
-
-// knownIndex is the tree that an index with exactly this content stands for.
-type knownIndex struct {
-	mu   sync.Mutex
-	sum  [sha256.Size]byte
-	tree OID
-}
-
-// treeOfIndex writes the tree of an index that was not changed since it was
-// copied. For one that was asked about just before it is known.
-func (r *Repo) treeOfIndex(ctx context.Context, index string) (OID, error) {
-	f, err := os.Open(index)
-	if errors.Is(err, os.ErrNotExist) {
-		return r.EmptyTree(), nil
-	}
-	if err != nil {
-		return "", fmt.Errorf("read the index: %w", err)
-	}
-	defer f.Close()
-	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
-		return "", fmt.Errorf("read the index: %w", err)
-	}
-	sum := [sha256.Size]byte(h.Sum(nil))
-	k := &r.index
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.tree != "" && k.sum == sum {
-		return k.tree, nil
-	}
-	tree, err := r.writeTree(ctx, index)
-	if err == nil {
-		k.sum, k.tree = sum, tree
-	}
-	return tree, err
-}
-
-// Current is the baseline of the workspace as it lies: HEAD's tree, with a
-// digest of what differs from it in the worktree. tree is the worktree's own.
-func (r *Repo) Current(ctx context.Context) (b schemas.Baseline, tree OID, err error) {
-	head, err := r.BaseTree(ctx)
-	if err != nil {
-		return b, "", err
-	}
-	b = schemas.Baseline{Rev: Rev(head)}
-	if r.place.root == "" {
-		return b, head, nil
-	}
-	if tree, err = r.WorktreeTree(ctx); err != nil {
-		return b, "", err
-	}
-	if tree != head {
-		sum := sha256.Sum256([]byte(Rev(tree)))
-		b.Dirty = "sha256:" + hex.EncodeToString(sum[:])
-	}
-	return b, tree, nil
-}
-
-// PutBlob stores bytes in the shadow.
-func (r *Repo) PutBlob(ctx context.Context, content io.Reader) (OID, error) {
-	out, err := r.run(ctx, runOptions{stdin: content, limit: 1 << 16, doing: "store a blob"}, "hash-object", "-w", "--stdin", "--no-filters")
-	if err != nil {
-		return "", err
-	}
-	return OID(strings.TrimSpace(string(out))), nil
-}
-
-// TreeEdit sets a path of a tree, or removes it when OID is empty.
-type TreeEdit struct {
-	Path string
-	Mode uint32
-	OID  OID
-}
-
-// WriteTree makes a tree that differs from base by edits, in the shadow.
-func (r *Repo) WriteTree(ctx context.Context, base OID, edits []TreeEdit) (tree OID, err error) {
-	var info bytes.Buffer
-	for _, e := range edits {
-		if err := safeTreePath(e.Path); err != nil {
-			return "", err
-		}
-		if e.OID == "" {
-			fmt.Fprintf(&info, "0 %s\t%s\x00", strings.Repeat("0", len(r.EmptyTree())), e.Path)
-			continue
-		}
-		fmt.Fprintf(&info, "%o %s\t%s\x00", e.Mode, e.OID, e.Path)
-	}
-	err = r.inScratch(func(dir string) error {
-		index := filepath.Join(dir, "index")
-		if base != r.EmptyTree() {
-			if _, err := r.run(ctx, runOptions{index: index, limit: 1 << 16, doing: "read the tree " + string(base)}, "read-tree", string(base)); err != nil {
-				return err
-			}
-		}
-		if info.Len() > 0 {
-			if _, err := r.run(ctx, runOptions{index: index, stdin: &info, limit: 1 << 16, doing: "change a tree"}, "update-index", "-z", "--index-info"); err != nil {
-				return err
-			}
-		}
-		tree, err = r.writeTree(ctx, index)
-		return err
-	})
-	return tree, err
 }
