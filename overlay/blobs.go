@@ -10,6 +10,7 @@ import (
 	"hash"
 	"io"
 	"os"
+	"path"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
@@ -18,122 +19,214 @@ import (
 	"github.com/aspis-dev/aspis/schemas"
 )
 
-// ErrNoBlob says that neither the snapshot nor the store has a blob.
-var ErrNoBlob = errors.New("the blob is not in the store")
+const (
+	// newBlob begins the names of blobs that are not whole yet.
+	newBlob = "new-"
+
+	// wholeBlob is the size in bytes up to which a blob is read and verified
+	// before any of it is handed out.
+	wholeBlob = 1 << 20
+)
 
 func (s *Store) blobPath(ref schemas.BlobRef) (string, error) {
 	h, ok := ref.Hex()
 	if !ok {
 		return "", fmt.Errorf("%q is not a blob ref", ref)
 	}
-	return filepath.Join(s.dir, "blobs", h[:2], h[2:]), nil
+	return s.path("blobs", "sha256", h[:2], h[2:]), nil
 }
 
-// PutBlob stores bytes, of which there may be at most limit, under their digest.
-func (s *Store) PutBlob(_ context.Context, r io.Reader, limit int64) (schemas.BlobRef, error) {
-	tmp, err := os.CreateTemp(filepath.Join(s.dir, "blobs"), "new-")
+// PutBlob stores bytes, of which there may be at most limit, under their
+// digest. A blob is whole or not there, also after a crash.
+func (s *Store) PutBlob(ctx context.Context, r io.Reader, limit int64) (schemas.BlobRef, error) {
+	ref, err := s.putBlob(ctx, r, limit)
 	if err != nil {
-		return "", fmt.Errorf("store a blob: %w", err)
-	}
-	defer os.Remove(tmp.Name())
-	defer tmp.Close()
-	h := sha256.New()
-	n, err := io.Copy(io.MultiWriter(tmp, h), io.LimitReader(r, limit+1))
-	if err != nil {
-		return "", fmt.Errorf("store a blob: %w", err)
-	}
-	if n > limit {
-		return "", fmt.Errorf("store a blob: it has more than %d bytes", limit)
-	}
-	ref := schemas.BlobRef("blob:sha256:" + hex.EncodeToString(h.Sum(nil)))
-	path, err := s.blobPath(ref)
-	if err != nil {
-		return "", err
-	}
-	// On disk before it has its name: a blob is whole or not there.
-	if err := tmp.Sync(); err != nil {
-		return "", fmt.Errorf("store a blob: %w", err)
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return "", fmt.Errorf("store a blob: %w", err)
-	}
-	if err := os.Rename(tmp.Name(), path); err != nil {
-		return "", fmt.Errorf("store a blob: %w", err)
+		return "", s.advise(fmt.Errorf("store a blob: %w", err))
 	}
 	return ref, nil
 }
 
+func (s *Store) putBlob(ctx context.Context, r io.Reader, limit int64) (schemas.BlobRef, error) {
+	tmp, err := os.CreateTemp(s.path("blobs"), newBlob)
+	if err != nil {
+		return "", err
+	}
+	defer os.Remove(tmp.Name())
+	defer tmp.Close()
+	h := sha256.New()
+	n, err := io.Copy(io.MultiWriter(tmp, h), io.LimitReader(reader{ctx, r}, limit+1))
+	if err != nil {
+		return "", err
+	}
+	if n > limit {
+		return "", fmt.Errorf("it has more than %d bytes", limit)
+	}
+	ref := schemas.BlobRef("blob:sha256:" + hex.EncodeToString(h.Sum(nil)))
+	at, err := s.blobPath(ref)
+	if err != nil {
+		return "", err
+	}
+	// On disk before it has its name.
+	if err := tmp.Sync(); err != nil {
+		return "", err
+	}
+	if err := makeDir(filepath.Dir(at)); err != nil {
+		return "", err
+	}
+	return ref, os.Rename(tmp.Name(), at)
+}
+
+// reader ends when its context does.
+type reader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (r reader) Read(p []byte) (int, error) {
+	if r.ctx.Err() != nil {
+		return 0, context.Cause(r.ctx)
+	}
+	return r.r.Read(p)
+}
+
 // HasBlob reports whether PutBlob has stored a blob.
 func (s *Store) HasBlob(ref schemas.BlobRef) bool {
-	path, err := s.blobPath(ref)
+	at, err := s.blobPath(ref)
 	if err != nil {
 		return false
 	}
-	_, err = os.Stat(path)
-	return err == nil
+	st, err := os.Lstat(at)
+	return err == nil && st.Mode().IsRegular()
 }
 
-// OpenBlob gives a blob that PutBlob stored.
+// OpenBlob gives a blob that PutBlob stored, and its size in bytes. Up to
+// 1 MiB it has been verified; a larger one is while it is read, and then the
+// reader ends with an error instead of io.EOF if it is not what ref names.
 func (s *Store) OpenBlob(ref schemas.BlobRef) (io.ReadCloser, int64, error) {
-	path, err := s.blobPath(ref)
+	at, err := s.blobPath(ref)
 	if err != nil {
 		return nil, 0, err
 	}
-	return openVerified(path, ref)
-}
-
-// OpenBlob gives the bytes of a blob of the snapshot: a file's content, or what
-// stands for a symlink or a submodule.
-func (s *Snapshot) OpenBlob(ref schemas.BlobRef) (io.ReadCloser, int64, error) {
-	path, f, err := s.locate(ref)
-	switch {
-	case err != nil:
-		return nil, 0, err
-	case path == "":
+	fd, err := unix.Open(at, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOENT) {
 		return nil, 0, ErrNoBlob
-	case f.Mode == gitrepo.ModeGitlink:
-		return verified(gitrepo.GitlinkContent(f.OID), ref)
-	case f.Mode == gitrepo.ModeSymlink:
-		target, err := os.Readlink(path)
-		if err != nil {
-			return nil, 0, fmt.Errorf("read a blob: %w", err)
-		}
-		return verified([]byte(target), ref)
 	}
-	return openVerified(path, ref)
+	if err != nil {
+		return nil, 0, fmt.Errorf("read a blob: %w", &os.PathError{Op: "open", Path: at, Err: err})
+	}
+	return s.openVerified(os.NewFile(uintptr(fd), at), ref, -1)
 }
 
-func verified(b []byte, ref schemas.BlobRef) (io.ReadCloser, int64, error) {
+// OpenBlob gives the bytes of a blob of the snapshot, verified like those of
+// Store.OpenBlob: a file's content, or what stands for a symlink or a submodule.
+func (s *Snapshot) OpenBlob(ref schemas.BlobRef) (io.ReadCloser, int64, error) {
+	at, f, err := s.locate(ref)
+	if err != nil {
+		return nil, 0, err
+	}
+	if f.Mode == gitrepo.ModeGitlink {
+		return s.store.verified(gitrepo.GitlinkContent(f.OID), ref)
+	}
+	layer, err := unix.Open(s.store.layerDir(at.layer), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, 0, s.store.unread(f.Path, err)
+	}
+	defer unix.Close(layer)
+	if f.Mode == gitrepo.ModeSymlink {
+		target, err := readlinkBeneath(layer, f.Path)
+		if err != nil {
+			return nil, 0, s.store.unread(f.Path, err)
+		}
+		return s.store.verified([]byte(target), ref)
+	}
+	fd, err := openBeneath(layer, f.Path, unix.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, 0, s.store.unread(f.Path, err)
+	}
+	return s.store.openVerified(os.NewFile(uintptr(fd), f.Path), ref, f.Size)
+}
+
+// locate finds the layer and the file that hold a blob.
+func (s *Snapshot) locate(ref schemas.BlobRef) (*Snapshot, File, error) {
+	for at := s; at != nil; at = at.base {
+		m, err := at.manifest()
+		if err != nil {
+			return nil, File{}, err
+		}
+		if files, err := m.holding(ref, 1); err != nil || len(files) > 0 {
+			if err != nil {
+				return nil, File{}, err
+			}
+			return at, files[0], nil
+		}
+	}
+	return nil, File{}, ErrNoBlob
+}
+
+func (s *Store) unread(p string, err error) error {
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EINVAL) {
+		return &DamagedError{Dir: s.dir, Detail: fmt.Sprintf("the file %q of a snapshot is not there", p)}
+	}
+	return fmt.Errorf("read the file %q of a snapshot: %w", p, err)
+}
+
+func readlinkBeneath(layer int, p string) (string, error) {
+	parent, err := openBeneath(layer, path.Dir(p), unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return "", err
+	}
+	defer unix.Close(parent)
+	buf := make([]byte, maxTarget)
+	n, err := unix.Readlinkat(parent, path.Base(p), buf)
+	if err != nil {
+		return "", err
+	}
+	return string(buf[:n]), nil
+}
+
+func (s *Store) notWhatItWas(ref schemas.BlobRef) error {
+	return &DamagedError{Dir: s.dir, Detail: fmt.Sprintf("its copy of %s has other bytes", ref)}
+}
+
+func (s *Store) verified(b []byte, ref schemas.BlobRef) (io.ReadCloser, int64, error) {
 	if schemas.BlobRefOf(b) != ref {
-		return nil, 0, fmt.Errorf("the store's copy of %s is damaged", ref)
+		return nil, 0, s.notWhatItWas(ref)
 	}
 	return io.NopCloser(bytes.NewReader(b)), int64(len(b)), nil
 }
 
-// openVerified opens a file whose bytes are checked as they are read: instead
-// of io.EOF the reader ends with an error when they are not what ref names.
-func openVerified(path string, ref schemas.BlobRef) (io.ReadCloser, int64, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, 0, ErrNoBlob
-	}
+// openVerified takes over an open file. want is the size that it must have; -1
+// for any.
+func (s *Store) openVerified(f *os.File, ref schemas.BlobRef, want int64) (_ io.ReadCloser, _ int64, err error) {
+	keep := false
+	defer func() {
+		if !keep {
+			f.Close()
+		}
+	}()
+	st, err := f.Stat()
 	if err != nil {
 		return nil, 0, fmt.Errorf("read a blob: %w", err)
 	}
-	st, err := f.Stat()
-	if err == nil && !st.Mode().IsRegular() {
-		err = fmt.Errorf("%q is not a regular file", path)
+	if !st.Mode().IsRegular() || want >= 0 && st.Size() != want {
+		return nil, 0, s.notWhatItWas(ref)
 	}
-	if err != nil {
-		return nil, 0, errors.Join(fmt.Errorf("read a blob: %w", err), f.Close())
+	if st.Size() <= wholeBlob {
+		b := make([]byte, st.Size())
+		if _, err := io.ReadFull(f, b); err != nil {
+			return nil, 0, fmt.Errorf("read a blob: %w", err)
+		}
+		return s.verified(b, ref)
 	}
-	return &verifier{f: f, h: sha256.New(), ref: ref}, st.Size(), nil
+	keep = true
+	return &verifier{store: s, f: f, h: sha256.New(), ref: ref}, st.Size(), nil
 }
 
 type verifier struct {
-	f   *os.File
-	h   hash.Hash
-	ref schemas.BlobRef
+	store *Store
+	f     *os.File
+	h     hash.Hash
+	ref   schemas.BlobRef
 }
 
 func (v *verifier) Read(p []byte) (int, error) {
@@ -141,7 +234,7 @@ func (v *verifier) Read(p []byte) (int, error) {
 	v.h.Write(p[:n])
 	if errors.Is(err, io.EOF) {
 		if want, _ := v.ref.Hex(); hex.EncodeToString(v.h.Sum(nil)) != want {
-			return n, fmt.Errorf("the store's copy of %s is damaged; remove the state directory to have it made again", v.ref)
+			return n, v.store.notWhatItWas(v.ref)
 		}
 	}
 	return n, err

@@ -5,155 +5,129 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path"
-	"path/filepath"
 	"slices"
+	"strings"
 
-	"golang.org/x/sys/unix"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/aspis-dev/aspis/overlay/gitrepo"
 )
 
-// Candidate gives the snapshot of a tree as one layer over a baseline. What it
-// costs depends on what differs, not on the size of the tree. The caller closes
-// it, and base after it. A tree that does not differ gives base's own content.
+// maxLayers bounds the layers of a snapshot. overlayfs takes 500, but looks for
+// a name in each; a candidate over more is written over the lowest alone.
+const maxLayers = 8
+
+// Candidate gives the snapshot of a tree as one layer over a baseline or over
+// another candidate. What it costs depends on what differs, not on the size of
+// the tree. The caller closes it, and base after it.
 //
-// A candidate is not carried over a reboot: its files are not forced to disk.
+// A candidate is not carried over a reboot: its files are not forced to disk,
+// and its key names the boot.
 func (s *Store) Candidate(ctx context.Context, src Source, base *Snapshot, tree gitrepo.OID) (*Snapshot, error) {
+	if base.depth() >= maxLayers {
+		base = base.root()
+	}
+	snap, err := s.candidate(ctx, src, base, tree)
+	if err != nil {
+		return nil, fmt.Errorf("make the snapshot of the tree %s: %w", tree, s.advise(err))
+	}
+	snap.tree = tree
+	return snap, nil
+}
+
+func (s *Store) candidate(ctx context.Context, src Source, base *Snapshot, tree gitrepo.OID) (*Snapshot, error) {
+	if tree == base.tree {
+		l, err := s.hold(ctx, base.key)
+		if err != nil {
+			return nil, err
+		}
+		return &Snapshot{store: s, key: base.key, layer: base.layer, base: base.base, lease: l}, nil
+	}
 	boot, err := bootID()
 	if err != nil {
-		return nil, fmt.Errorf("name a candidate: %w", err)
-	}
-	key := fmt.Sprintf("%s%s/%s/%s", candidatePrefix, boot, base.tree, tree)
-	l, err := s.hold(key)
-	if err != nil {
 		return nil, err
 	}
-	known, err := s.known(ctx, key)
-	if err == nil && known {
-		return s.snapshot(key, tree, base, nil, l), nil
+	key := fmt.Sprintf("%s%s/%s/%s", candidatePrefix, boot, base.short(), tree)
+	snap, err := s.findOrWrite(ctx, key, func(active string) error { return s.writeCandidate(ctx, src, base, tree, key, active) })
+	if err == nil {
+		snap.base = base
 	}
-	if err != nil {
-		return nil, errors.Join(err, l.close())
-	}
-	r, err := s.writeCandidate(ctx, src, base, tree, key)
-	if err != nil {
-		return nil, errors.Join(err, l.close())
-	}
-	return s.snapshot(key, tree, base, r, l), nil
+	return snap, err
 }
 
-func (s *Store) writeCandidate(ctx context.Context, src Source, base *Snapshot, tree gitrepo.OID, key string) (r *record, err error) {
-	changes, err := src.DiffTrees(ctx, base.tree, tree)
-	if err != nil {
-		return nil, err
-	}
-	active, err := newActive()
-	if err != nil {
-		return nil, err
-	}
-	layer, err := s.prepare(ctx, active, base.key)
-	if err != nil {
-		return nil, err
-	}
+func (s *Store) writeCandidate(ctx context.Context, src Source, base *Snapshot, tree gitrepo.OID, key, active string) (err error) {
+	// Git takes a moment to start, and the database to note the new layer.
+	var changes []gitrepo.RawChange
+	var blobs *gitrepo.BlobReader
+	var id string
+	var g errgroup.Group
+	g.Go(func() (err error) { changes, err = src.DiffTrees(ctx, base.tree, tree); return err })
+	g.Go(func() (err error) { blobs, err = src.Blobs(ctx); return err })
+	g.Go(func() (err error) { id, err = s.prepare(ctx, active, base.key); return err })
+	err = g.Wait()
 	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.discard(context.WithoutCancel(ctx), active, layer))
+		if err != nil && id != "" {
+			err = errors.Join(err, s.discard(context.WithoutCancel(ctx), active, id))
 		}
 	}()
-	rec := record{layer: layer, base: base.key}
-	var entries []gitrepo.TreeEntry
+	if err != nil {
+		return errors.Join(err, closeReader(blobs))
+	}
+	entries, gone, err := split(changes)
+	if err != nil {
+		return errors.Join(err, closeReader(blobs))
+	}
+	d := delta{base: base.key, gone: gone}
+	if d.files, err = writeFiles(ctx, src, s.layerDir(id), entries, blobs); err != nil {
+		return err
+	}
+	if err := writeWhiteouts(s.layerDir(id), base, d); err != nil {
+		return err
+	}
+	if err := s.finish(id, d); err != nil {
+		return err
+	}
+	return s.commit(ctx, key, active, sizeOf(d.files), int64(len(d.files)))
+}
+
+// split tells what is to be written from what is gone, both in path order.
+func split(changes []gitrepo.RawChange) (entries []gitrepo.TreeEntry, gone []string, err error) {
+	written := make(map[string]bool, len(changes))
 	for _, c := range changes {
-		if c.Status == 'D' {
-			rec.gone = append(rec.gone, c.Path)
+		switch c.Status {
+		case 'A', 'M', 'T', 'R':
+			entries = append(entries, gitrepo.TreeEntry{Path: c.Path, Mode: c.NewMode, OID: c.NewOID})
+			written[c.Path] = true
+		case 'D':
+		default:
+			return nil, nil, fmt.Errorf("git reports the odd status %q of %q", c.Status, c.Path)
+		}
+	}
+	for _, c := range changes {
+		p := c.Path
+		switch c.Status {
+		case 'D':
+		case 'R':
+			p = c.From
+		default:
 			continue
 		}
-		if c.Status == 'R' {
-			rec.gone = append(rec.gone, c.From)
+		if err := checkPath(p); err != nil {
+			return nil, nil, err
 		}
-		entries = append(entries, gitrepo.TreeEntry{Path: c.Path, Mode: c.NewMode, OID: c.NewOID})
+		// Renamed away, and something else put in its place.
+		if !written[p] {
+			gone = append(gone, p)
+		}
 	}
-	slices.Sort(rec.gone)
-	if rec.files, err = s.writeFiles(ctx, src, layer, entries); err != nil {
-		return nil, err
-	}
-	if err := s.whiteouts(layer, base, rec); err != nil {
-		return nil, err
-	}
-	won, err := s.commit(ctx, key, active, rec)
-	if err != nil || !won {
-		return nil, err
-	}
-	return &rec, nil
+	sortEntries(entries)
+	slices.Sort(gone)
+	return entries, slices.Compact(gone), nil
 }
-
-// whiteouts marks what is gone. A directory of which nothing is left is marked
-// as a whole, since git knows no empty directories.
-func (s *Store) whiteouts(layer string, base *Snapshot, rec record) error {
-	if len(rec.gone) == 0 {
-		return nil
-	}
-	root, err := os.OpenRoot(filepath.Join(s.dir, layer))
+func bootID() (string, error) {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		return fmt.Errorf("open a layer: %w", err)
+		return "", fmt.Errorf("tell which boot this is: %w", err)
 	}
-	defer root.Close()
-	gone := make(map[string]bool, len(rec.gone))
-	for _, p := range rec.gone {
-		gone[p] = true
-	}
-	// above holds every directory of the new files: those are still needed.
-	above := map[string]bool{}
-	for _, f := range rec.files {
-		for d := path.Dir(f.Path); d != "."; d = path.Dir(d) {
-			above[d] = true
-		}
-	}
-	marked := map[string]bool{}
-	for _, p := range rec.gone {
-		top := p
-		for d := path.Dir(p); d != "."; d = path.Dir(d) {
-			left := above[d]
-			if !left {
-				if left, err = base.holdsBelow(d, gone); err != nil {
-					return err
-				}
-			}
-			if left {
-				break
-			}
-			top = d
-		}
-		if _, now := findFile(rec.files, top); marked[top] || now || above[top] {
-			continue // already marked, or something new stands in its place
-		}
-		marked[top] = true
-		if err := whiteout(root, top); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// whiteout makes the character device 0:0 that overlayfs takes for "not here"
-// (Documentation/filesystems/overlayfs.rst, whiteouts and opaque directories).
-// Making it needs no privilege since Linux 5.8.
-func whiteout(root *os.Root, p string) error {
-	if err := root.MkdirAll(path.Dir(p), 0o755); err != nil {
-		return fmt.Errorf("mark what is gone: %w", err)
-	}
-	for d := path.Dir(p); d != "."; d = path.Dir(d) {
-		if err := root.Chmod(d, 0o755); err != nil {
-			return fmt.Errorf("mark what is gone: %w", err)
-		}
-	}
-	dir, err := root.Open(path.Dir(p))
-	if err != nil {
-		return fmt.Errorf("mark what is gone: %w", err)
-	}
-	defer dir.Close()
-	if err := unix.Mknodat(int(dir.Fd()), path.Base(p), unix.S_IFCHR, 0); err != nil {
-		return fmt.Errorf("mark %q as gone: %w", p, err)
-	}
-	return nil
+	return strings.ReplaceAll(strings.TrimSpace(string(b)), "-", ""), nil
 }

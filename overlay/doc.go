@@ -8,6 +8,22 @@
 // database is open only for the moment of a change, so that several processes
 // can share one store and none waits for another's provider.
 //
+// Layers are written as they are to lie, not through a mount: a new layer needs
+// no privilege, and no extended attributes, which a user namespace and the
+// machine's root name differently.
+//
+// What lies in a store's directory:
+//
+//	layers/metadata.db            containerd's: keys, parents, layer numbers
+//	layers/snapshots/N/fs         the files of a layer
+//	layers/snapshots/N/manifest   what they are, with their digests
+//	blobs/sha256/ab/cdef...       bytes that are in no tree
+//	leases/KEY                    locked by those who use a snapshot
+//	trash/                        what is being removed
+//	lock                          held while the database is open
+//
+// A snapshot is there when the database says so, which it does last.
+//
 // The package knows nothing of providers, policy or containers; where a view is
 // mounted is the caller's Mounter to say.
 package overlay

@@ -2,18 +2,14 @@ package overlay
 
 import (
 	"bufio"
-	"bytes"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
-
-	"github.com/google/renameio/v2"
 
 	"github.com/aspis-dev/aspis/overlay/gitrepo"
 	"github.com/aspis-dev/aspis/schemas"
@@ -28,122 +24,164 @@ type File struct {
 	Size int64
 }
 
-// record is what is kept of one layer: where its files lie, and either all of
-// them or, over a base, what changed.
-type record struct {
-	layer string // directory of the layer, relative to the store
-	base  string // key of the layer below; "" for none
-	files []File // by path
+// delta is what one layer holds: all files of a tree or, over another
+// snapshot, those that changed and the paths that went. Both are in path order.
+type delta struct {
+	base  string // key of the snapshot below; "" for none
+	files []File
 	gone  []string
 }
 
-const manifestHead = "aspis-manifest 1"
+// A manifest is one file, made so that a path or a blob is found by reading a
+// few kilobytes of it, whatever the size of the tree:
+//
+//	head     the line manifestHead
+//	blocks   of blockFiles files each, in path order
+//	gone     paths, in order
+//	blobs    of each file, by digest: its first 8 bytes, then the file's number in 4
+//	index    base, number of files, and for each block its first path, its
+//	         length and its sha256
+//	trailer  lengths of gone, blobs and index (8 bytes each), the sha256 of
+//	         each, and the sha256 of the trailer up to there
+//
+// Numbers inside are varints, texts and ids go behind their length. Whatever is
+// used is first compared with its digest, and the trailer's is its own.
+const (
+	manifestHead = "aspis manifest 2\n"
+	blockFiles   = 128
+	blobRow      = 12
+	trailerSize  = 3*8 + 4*sha256.Size
 
-// encode writes a record as lines, with a digest of them as the last one.
-func (r record) encode() []byte {
-	var b bytes.Buffer
-	fmt.Fprintln(&b, manifestHead)
-	fmt.Fprintf(&b, "layer %s\nbase %s\n", strconv.Quote(r.layer), strconv.Quote(r.base))
-	for _, f := range r.files {
-		hex, _ := f.Blob.Hex()
-		fmt.Fprintf(&b, "%o %s %s %d %s\n", f.Mode, f.OID, hex, f.Size, strconv.Quote(f.Path))
-	}
-	for _, p := range r.gone {
-		fmt.Fprintf(&b, "gone %s\n", strconv.Quote(p))
-	}
-	sum := sha256.Sum256(b.Bytes())
-	fmt.Fprintf(&b, "sum %s\n", hex.EncodeToString(sum[:]))
-	return b.Bytes()
-}
+	// maxFiles bounds the files of a manifest, so that a number fits in a row.
+	maxFiles = 1 << 24
+)
 
-var errManifest = errors.New("the manifest is damaged")
-
-// decode reads what encode wrote; anything else is an error.
-func decode(raw []byte) (record, error) {
-	var r record
-	at := bytes.LastIndex(bytes.TrimSuffix(raw, []byte("\n")), []byte("\n")) + 1
-	sum := sha256.Sum256(raw[:at])
-	if string(raw[at:]) != "sum "+hex.EncodeToString(sum[:])+"\n" {
-		return r, errManifest
+// writeManifest writes a layer's manifest as a new file. It is not synced.
+func writeManifest(path string, d delta) (err error) {
+	if len(d.files) > maxFiles {
+		return &TreeError{Path: "", Detail: fmt.Sprintf("is the root of over %d files", maxFiles)}
 	}
-	s := bufio.NewScanner(bytes.NewReader(raw[:at]))
-	s.Buffer(nil, 1<<20)
-	for n := 0; s.Scan(); n++ {
-		if err := r.line(n, s.Text()); err != nil {
-			return r, err
-		}
-	}
-	if r.layer == "" {
-		return r, errManifest
-	}
-	return r, s.Err()
-}
-
-func (r *record) line(n int, line string) (err error) {
-	word, rest, _ := strings.Cut(line, " ")
-	switch {
-	case n == 0:
-		if line != manifestHead {
-			return errManifest
-		}
-	case word == "layer":
-		r.layer, err = strconv.Unquote(rest)
-	case word == "base":
-		r.base, err = strconv.Unquote(rest)
-	case word == "gone":
-		var p string
-		p, err = strconv.Unquote(rest)
-		r.gone = append(r.gone, p)
-	default:
-		f := strings.SplitN(line, " ", 5)
-		if len(f) != 5 {
-			return errManifest
-		}
-		mode, err1 := strconv.ParseUint(f[0], 8, 32)
-		size, err2 := strconv.ParseInt(f[3], 10, 64)
-		path, err3 := strconv.Unquote(f[4])
-		err = errors.Join(err1, err2, err3)
-		r.files = append(r.files, File{Path: path, Mode: uint32(mode), OID: gitrepo.OID(f[1]), Blob: schemas.BlobRef("blob:sha256:" + f[2]), Size: size})
-	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
-		return errors.Join(errManifest, err)
-	}
-	return nil
-}
-
-// maxManifest bounds what is read of a manifest, in bytes.
-const maxManifest = 1 << 30
-
-func readRecord(path string) (record, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return record{}, err
-	}
-	defer f.Close()
-	raw, err := io.ReadAll(io.LimitReader(f, maxManifest))
-	if err != nil {
-		return record{}, err
-	}
-	r, err := decode(raw)
-	if err != nil {
-		return record{}, fmt.Errorf("%s: %w", path, err)
-	}
-	return r, nil
-}
-
-func writeRecord(path string, r record) error {
-	if err := renameio.WriteFile(path, r.encode(), 0o600); err != nil {
 		return fmt.Errorf("write the manifest: %w", err)
 	}
-	return nil
+	defer func() {
+		if cerr := f.Close(); err == nil {
+			err = cerr
+		}
+		if err != nil {
+			err = fmt.Errorf("write the manifest: %w", err)
+		}
+	}()
+	w := bufio.NewWriterSize(f, 256<<10)
+	if err := encode(w, d); err != nil {
+		return err
+	}
+	return w.Flush()
 }
 
-func sortFiles(files []File) {
-	slices.SortFunc(files, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
+func encode(w io.Writer, d delta) error {
+	if _, err := io.WriteString(w, manifestHead); err != nil {
+		return err
+	}
+	index := appendText(nil, d.base)
+	index = binary.AppendUvarint(index, uint64(len(d.files)))
+	var block []byte
+	for part := range slices.Chunk(d.files, blockFiles) {
+		block = block[:0]
+		for _, f := range part {
+			var err error
+			if block, err = appendFile(block, f); err != nil {
+				return err
+			}
+		}
+		sum := sha256.Sum256(block)
+		index = appendText(index, part[0].Path)
+		index = binary.AppendUvarint(index, uint64(len(block)))
+		index = append(index, sum[:]...)
+		if _, err := w.Write(block); err != nil {
+			return err
+		}
+	}
+	gone := binary.AppendUvarint(nil, uint64(len(d.gone)))
+	for _, p := range d.gone {
+		gone = appendText(gone, p)
+	}
+	blobs, err := blobRows(d.files)
+	if err != nil {
+		return err
+	}
+	var trailer []byte
+	for _, section := range [][]byte{gone, blobs, index} {
+		trailer = binary.BigEndian.AppendUint64(trailer, uint64(len(section)))
+		if _, err := w.Write(section); err != nil {
+			return err
+		}
+	}
+	for _, section := range [][]byte{gone, blobs, index} {
+		sum := sha256.Sum256(section)
+		trailer = append(trailer, sum[:]...)
+	}
+	sum := sha256.Sum256(trailer)
+	_, err = w.Write(append(trailer, sum[:]...))
+	return err
 }
+
+func appendText(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}
+
+func appendFile(b []byte, f File) ([]byte, error) {
+	oid, err := hex.DecodeString(string(f.OID))
+	if err != nil {
+		return nil, fmt.Errorf("note %q: odd object id %q", f.Path, f.OID)
+	}
+	sum, err := rawDigest(f.Blob)
+	if err != nil {
+		return nil, fmt.Errorf("note %q: %w", f.Path, err)
+	}
+	b = binary.AppendUvarint(b, uint64(f.Mode))
+	b = appendText(b, string(oid))
+	b = append(b, sum...)
+	b = binary.AppendUvarint(b, uint64(f.Size))
+	return appendText(b, f.Path), nil
+}
+
+func rawDigest(ref schemas.BlobRef) ([]byte, error) {
+	h, ok := ref.Hex()
+	if !ok {
+		return nil, fmt.Errorf("%q is not a blob ref", ref)
+	}
+	return hex.DecodeString(h)
+}
+
+// blobRows sorts the files by the digest of their content, equal ones by path.
+func blobRows(files []File) ([]byte, error) {
+	rows := make([][blobRow]byte, len(files))
+	for i, f := range files {
+		sum, err := rawDigest(f.Blob)
+		if err != nil {
+			return nil, err
+		}
+		copy(rows[i][:8], sum)
+		binary.BigEndian.PutUint32(rows[i][8:], uint32(i)) //nolint:gosec // maxFiles bounds it
+	}
+	slices.SortFunc(rows, func(a, b [blobRow]byte) int { return slices.Compare(a[:], b[:]) })
+	return slices.Concat(asSlices(rows)...), nil
+}
+
+func asSlices(rows [][blobRow]byte) [][]byte {
+	out := make([][]byte, len(rows))
+	for i := range rows {
+		out[i] = rows[i][:]
+	}
+	return out
+}
+
+func byPath(f File, p string) int { return strings.Compare(f.Path, p) }
 
 func findFile(files []File, path string) (File, bool) {
-	i, ok := slices.BinarySearchFunc(files, path, func(f File, p string) int { return strings.Compare(f.Path, p) })
+	i, ok := slices.BinarySearchFunc(files, path, byPath)
 	if !ok {
 		return File{}, false
 	}

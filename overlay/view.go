@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
@@ -16,23 +17,25 @@ import (
 type View struct {
 	mnt  Mounter
 	path string
+	once sync.Once
+	err  error
 }
 
 // Path is where the snapshot is mounted.
 func (v *View) Path() string { return v.path }
 
-// View mounts a snapshot read-only at a new place in the mounter.
-func (s *Store) View(_ context.Context, mnt Mounter, snap *Snapshot) (*View, error) {
-	layers, err := snap.layers()
-	if err != nil {
-		return nil, err
-	}
+// View mounts a snapshot read-only at a new place in the mounter. The snapshot
+// must stay open until the view is closed.
+func (s *Store) View(ctx context.Context, mnt Mounter, snap *Snapshot) (*View, error) {
 	v := &View{mnt: mnt, path: filepath.Join(mnt.Dir(), "view-"+uuid.NewString())}
-	err = mnt.Do(func() error {
+	err := mnt.Do(func() error {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		if err := os.Mkdir(v.path, 0o755); err != nil {
 			return err
 		}
-		if err := s.mount(layers, v.path); err != nil {
+		if err := s.mount(snap.layers(), v.path); err != nil {
 			return errors.Join(err, os.Remove(v.path))
 		}
 		return nil
@@ -43,45 +46,63 @@ func (s *Store) View(_ context.Context, mnt Mounter, snap *Snapshot) (*View, err
 	return v, nil
 }
 
-// readOnly are the flags of every view.
-const readOnly = unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV
-
+// mount must run on the mounter: overlayfs and open_tree(2) take only what was
+// opened in the mount namespace that they work in.
 func (s *Store) mount(layers []string, at string) error {
 	if len(layers) == 1 {
-		if err := unix.Mount(layers[0], at, "", unix.MS_BIND, ""); err != nil {
-			return os.NewSyscallError("bind", err)
-		}
-		if err := unix.Mount("", at, "", unix.MS_BIND|unix.MS_REMOUNT|readOnly, ""); err != nil {
-			return errors.Join(os.NewSyscallError("remount read-only", err), unix.Unmount(at, unix.MNT_DETACH))
-		}
-		return nil
+		return bindReadOnly(layers[0], at)
 	}
-	escaped := make([]string, len(layers))
+	// Named by descriptors, so that a deep stack in a deep directory fits in the
+	// page that mount(2) takes, no name needs escaping, and whoever reads the
+	// mount table inside a sandbox does not learn where the state lies.
+	named := make([]string, len(layers))
 	for i, l := range layers {
-		// The option is a list, in a list of options.
-		escaped[i] = strings.NewReplacer(`\`, `\\`, ":", `\:`, ",", `\,`).Replace(l)
+		fd, err := unix.Open(l, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return &os.PathError{Op: "open", Path: l, Err: err}
+		}
+		defer unix.Close(fd)
+		named[i] = fmt.Sprintf("/proc/self/fd/%d", fd)
 	}
-	options := "lowerdir=" + strings.Join(escaped, ":")
+	options := "lowerdir=" + strings.Join(named, ":")
 	if s.userns {
 		options += ",userxattr"
 	}
-	if len(options) >= os.Getpagesize() {
-		return fmt.Errorf("the mount options have %d bytes; use a shorter state directory", len(options))
+	err := unix.Mount("overlay", at, "overlay", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, options)
+	return os.NewSyscallError("mount overlay", err)
+}
+
+// bindReadOnly sets the flags before the mount is attached, so that it is never
+// there in a weaker form.
+func bindReadOnly(layer, at string) error {
+	tree, err := unix.OpenTree(unix.AT_FDCWD, layer, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
+	if err != nil {
+		return &os.PathError{Op: "open_tree", Path: layer, Err: err}
 	}
-	return os.NewSyscallError("mount overlay", unix.Mount("overlay", at, "overlay", readOnly, options))
+	defer unix.Close(tree)
+	set := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV, Propagation: unix.MS_PRIVATE}
+	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &set); err != nil {
+		return os.NewSyscallError("mount_setattr", err)
+	}
+	if err := unix.MoveMount(tree, "", unix.AT_FDCWD, at, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		return &os.PathError{Op: "move_mount", Path: at, Err: err}
+	}
+	return nil
 }
 
 // Close unmounts the view. A process that still uses it keeps what it sees.
+// It may be called again, and on nil.
 func (v *View) Close() error {
-	if v == nil || v.mnt == nil {
+	if v == nil {
 		return nil
 	}
-	mnt := v.mnt
-	v.mnt = nil
-	return mnt.Do(func() error {
-		if err := unix.Unmount(v.path, unix.MNT_DETACH); err != nil {
-			return os.NewSyscallError("unmount a view", err)
-		}
-		return os.Remove(v.path)
+	v.once.Do(func() {
+		v.err = v.mnt.Do(func() error {
+			if err := unix.Unmount(v.path, unix.MNT_DETACH); err != nil {
+				return os.NewSyscallError("unmount a view", err)
+			}
+			return os.Remove(v.path)
+		})
 	})
+	return v.err
 }
