@@ -164,7 +164,7 @@ func blobRows(files []File) ([]byte, error) {
 			return nil, err
 		}
 		copy(rows[i][:8], sum)
-		binary.BigEndian.PutUint32(rows[i][8:], uint32(i)) //nolint:gosec // maxFiles bounds it
+		binary.BigEndian.PutUint32(rows[i][8:], uint32(i))
 	}
 	slices.SortFunc(rows, func(a, b [blobRow]byte) int { return slices.Compare(a[:], b[:]) })
 	return slices.Concat(asSlices(rows)...), nil

@@ -208,7 +208,7 @@ func (d *decoder) bytes(n int) []byte {
 func (d *decoder) text() string { return string(d.bytes(d.number(maxSection))) }
 
 func (d *decoder) file() File {
-	f := File{Mode: uint32(d.number(0o177777))} //nolint:gosec // the limit bounds it
+	f := File{Mode: uint32(d.number(0o177777))}
 	f.OID = gitrepo.OID(hex.EncodeToString(d.bytes(d.number(64))))
 	f.Blob = schemas.BlobRef("blob:sha256:" + hex.EncodeToString(d.bytes(sha256.Size)))
 	f.Size = int64(d.number(1 << 62))
