@@ -20,44 +20,52 @@ import (
 	"github.com/aspis-dev/aspis/schemas"
 )
 
-// TestHelperProcess is not a test: other tests run it as processes of their
-// own. It makes the baseline of one tree and the candidate of another.
-func TestHelperProcess(t *testing.T) {
-	dir := os.Getenv("OVERLAY_TEST_REPO")
-	if dir == "" {
-		t.Skip("run by other tests")
+// TestMain runs as the other process of a test where the environment says so.
+func TestMain(m *testing.M) {
+	if dir := os.Getenv("OVERLAY_TEST_REPO"); dir != "" {
+		if err := helperProcess(dir, os.Getenv("OVERLAY_TEST_STATE")); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
 	}
+	os.Exit(m.Run())
+}
+
+// helperProcess makes the baseline of one tree and the candidate of another.
+func helperProcess(dir, state string) error {
 	ctx := context.Background()
-	repo, err := gitrepo.Open(ctx, dir, gitrepo.Options{StateDir: os.Getenv("OVERLAY_TEST_STATE") + "/git"})
+	repo, err := gitrepo.Open(ctx, dir, gitrepo.Options{StateDir: state + "/git"})
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
-	store, err := Open(os.Getenv("OVERLAY_TEST_STATE") + "/overlay")
+	store, err := Open(state + "/overlay")
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	fmt.Println("begin")
 	for range 3 {
 		base, err := store.Baseline(ctx, repo, gitrepo.OID(os.Getenv("OVERLAY_TEST_ONE")))
 		if err != nil {
-			t.Fatal(err)
+			return err
 		}
 		cand, err := store.Candidate(ctx, repo, base, gitrepo.OID(os.Getenv("OVERLAY_TEST_TWO")))
 		if err != nil {
-			t.Fatal(err)
+			return err
 		}
 		n := 0
 		if err := cand.Each(func(File) error { n++; return nil }); err != nil || n == 0 {
-			t.Fatal(n, err)
+			return fmt.Errorf("%d files: %w", n, err)
 		}
 		if err := errors.Join(cand.Close(), base.Close()); err != nil {
-			t.Fatal(err)
+			return err
 		}
 	}
+	return repo.Close()
 }
 
 func (f *fixture) helper(one, two gitrepo.OID) *exec.Cmd {
-	cmd := exec.Command("/proc/self/exe", "-test.run", "^TestHelperProcess$")
+	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), "OVERLAY_TEST_REPO="+f.dir, "OVERLAY_TEST_STATE="+f.state, "OVERLAY_TEST_ONE="+string(one), "OVERLAY_TEST_TWO="+string(two))
 	return cmd
 }
