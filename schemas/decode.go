@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -56,33 +55,13 @@ func Decode(data []byte, v any, lim Limits) error {
 	if err := scan(data, lim); err != nil {
 		return err
 	}
+	if len(bytes.Trim(data, " \t\r\n")) == 0 {
+		return &DecodeError{Detail: "there is no JSON value", Offset: 0}
+	}
 	if err := json.Unmarshal(data, v, json.RejectUnknownMembers(true)); err != nil {
 		return decodeError(err)
 	}
 	return nil
-}
-
-// scan checks depth and number of values before anything is built from them.
-func scan(data []byte, lim Limits) error {
-	d := jsontext.NewDecoder(bytes.NewBuffer(data))
-	for n := 0; ; n++ {
-		tok, err := d.ReadToken()
-		if errors.Is(err, io.EOF) {
-			if n == 0 {
-				return &DecodeError{Detail: "there is no JSON value", Offset: 0}
-			}
-			return nil
-		}
-		if err != nil {
-			return decodeError(err)
-		}
-		if k := tok.Kind(); (k == '{' || k == '[') && d.StackDepth() > lim.MaxDepth {
-			return &DecodeError{Pointer: string(d.StackPointer()), Detail: fmt.Sprintf("nested deeper than %d levels", lim.MaxDepth), Offset: d.InputOffset()}
-		}
-		if n > lim.MaxElements {
-			return &DecodeError{Detail: fmt.Sprintf("more than %d values", lim.MaxElements), Offset: d.InputOffset()}
-		}
-	}
 }
 
 func decodeError(err error) *DecodeError {

@@ -13,6 +13,10 @@ import (
 	"github.com/aspis-dev/aspis/schemas"
 )
 
+// Encoded is a result that is JSON already, valid and on one line. It goes out
+// as it is: an answer of many MiB is not read through again.
+type Encoded []byte
+
 type outgoing struct {
 	ID     jsontext.Value
 	Method string
@@ -34,6 +38,9 @@ func (o outgoing) encode() ([]byte, error) {
 	case o.Error != nil:
 		m.Error, err = schemas.Marshal(o.Error)
 	case o.Result != nil:
+		if raw, ok := o.Result.(Encoded); ok {
+			return o.encodeAround(raw)
+		}
 		m.Result, err = schemas.Marshal(o.Result)
 	default:
 		m.Result = jsontext.Value("null")
@@ -46,6 +53,15 @@ func (o outgoing) encode() ([]byte, error) {
 		return nil, fmt.Errorf("encode message: %w", err)
 	}
 	return append(line, '\n'), nil
+}
+
+// encodeAround writes the line of a successful answer around its result.
+func (o outgoing) encodeAround(raw Encoded) ([]byte, error) {
+	const head, middle, tail = `{"jsonrpc":"2.0","id":`, `,"result":`, "}\n"
+	line := make([]byte, 0, len(head)+len(o.ID)+len(middle)+len(raw)+len(tail))
+	line = append(append(line, head...), o.ID...)
+	line = append(append(line, middle...), raw...)
+	return append(line, tail...), nil
 }
 
 func (c *Conn) send(ctx context.Context, o outgoing) error {

@@ -163,6 +163,8 @@ func (s *Session) converse(ctx context.Context) {
 	s.conn = rpc.New((*callbacks)(s), rpc.Options{
 		LineBytes: s.limits.LineBytes, Cancel: schemas.MethodCancelRequest,
 	})
+	widen(s.proc.Stdin())
+	widen(s.proc.Stdout())
 	var both sync.WaitGroup
 	both.Add(2)
 	go func() {

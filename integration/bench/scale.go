@@ -34,7 +34,7 @@ type scaledTree struct {
 	Gate        spread  `json:"gateMs"`           // besides the provider; the worktree is looked at each time
 	Status      spread  `json:"statusMs"`         // after that
 	BlobRate    float64 `json:"putBlobMBPerSec"`  // bytes handed to the host
-	ServeRate   float64 `json:"readBlobMBPerSec"` // bytes that the provider read by callbacks, over its whole check
+	ServeRate   float64 `json:"readBlobMBPerSec"` // bytes that a provider took by callbacks and did not look at, over its whole check
 }
 
 const (
@@ -82,7 +82,7 @@ func trustProvider(program, dir string) (string, error) {
 	text, err := json.Marshal(object{
 		"version": "aspis-config/1",
 		"providers": list{object{"id": providerAlias, "version": "1.0.0", "identity": "bench", "conformance": "bench", "capabilities": list{"check"},
-			"executable": program, "digest": digest, "permissions": object{"read": list{"**"}}, "workspace": "callbacks"}},
+			"executable": program, "args": list{"drain"}, "digest": digest, "permissions": object{"read": list{"**"}}, "workspace": "callbacks"}},
 		"requirements": list{object{"id": "bench", "capabilities": list{"check"}, "assurance": list{"isolated", "mediated-write"},
 			"authority": object{"providers": list{object{"id": providerAlias, "version": "1.0.0", "identity": "bench", "integrity": digest, "conformance": "bench"}}}}},
 		"gates": object{"interactive": gate, "gate": gate, "sweep": gate},
