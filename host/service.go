@@ -176,7 +176,7 @@ func (s *Service) EvaluateChangeset(ctx context.Context, p *schemas.EvaluatePara
 	}
 	ev.HostLosses = append(ev.HostLosses, policyLosses...)
 	// What is remembered of the workspace is good enough for a hint. A gate has
-	// it looked at, while the providers work.
+	// it looked at, while the providers work, unless that was done just now.
 	looked := func() error { return nil }
 	if p.CallSite != schemas.Interactive {
 		looked = s.confirm(ctx, place.Baseline)
@@ -204,6 +204,12 @@ func (s *Service) EvaluateChangeset(ctx context.Context, p *schemas.EvaluatePara
 
 var errMoved = errors.New("the workspace moved while the change was judged; ask host/status and send it again")
 
+// gateLook is for how long after a look at the workspace a gate believes the
+// kernel's reports, which tell of every change but one through a shared memory
+// mapping or through a hard link from outside. Whatever such a change does, the
+// verdict is on the trees that it names, and an apply compares each file anew.
+const gateLook = 10 * time.Second
+
 // confirm begins to look at the workspace. What it gives waits for the answer:
 // nil where the workspace is what was taken for it.
 func (s *Service) confirm(ctx context.Context, taken schemas.Baseline) func() error {
@@ -212,7 +218,7 @@ func (s *Service) confirm(ctx context.Context, taken schemas.Baseline) func() er
 	go func() {
 		defer close(done)
 		var now schemas.Baseline
-		if now, _, err = s.follower().Current(ctx); err == nil && !now.Same(taken) {
+		if now, _, err = s.follower().Within(ctx, gateLook); err == nil && !now.Same(taken) {
 			err = errMoved
 		}
 	}()

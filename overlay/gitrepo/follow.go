@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -25,8 +26,9 @@ import (
 //
 // Not every change is reported: not one through a shared memory mapping, nor
 // one through another hard link outside of the worktree. Latest is therefore
-// for answers that may be a hint, and Current, which always looks, for those
-// that must not be wrong.
+// for answers that may be a hint, Within for those that may be blind to such a
+// change for a bounded time, and Current looks always. A look that finds a
+// change of which there was no report ends the belief in reports.
 type Follower struct {
 	r *Repo
 
@@ -34,6 +36,7 @@ type Follower struct {
 	watch    *watch // nil where nothing can be watched
 	hopeless int    // looks to go before watching is tried again
 	valid    bool
+	looked   time.Time // when the look began that last and tree are from
 	before   fingerprint
 	last     schemas.Baseline
 	tree     OID
@@ -64,13 +67,30 @@ func (f *Follower) Close() error {
 func (f *Follower) Latest(ctx context.Context) (schemas.Baseline, OID, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.valid && f.watch != nil {
-		now, err := f.r.fingerprint(ctx)
-		if err == nil && now == f.before && f.watch.quiet() {
-			return f.last, f.tree, nil
-		}
+	if f.unchanged(ctx) {
+		return f.last, f.tree, nil
 	}
 	return f.look(ctx)
+}
+
+// Within answers as Latest does while the last look at the worktree began no
+// longer than age ago, and looks otherwise.
+func (f *Follower) Within(ctx context.Context, age time.Duration) (schemas.Baseline, OID, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if time.Since(f.looked) <= age && f.unchanged(ctx) {
+		return f.last, f.tree, nil
+	}
+	return f.look(ctx)
+}
+
+// unchanged reports whether nothing is known to have happened since the last look.
+func (f *Follower) unchanged(ctx context.Context) bool {
+	if !f.valid || f.watch == nil {
+		return false
+	}
+	now, err := f.r.fingerprint(ctx)
+	return err == nil && now == f.before && f.watch.quiet()
 }
 
 // Current looks at the worktree, whatever is known of it.
@@ -82,10 +102,12 @@ func (f *Follower) Current(ctx context.Context) (schemas.Baseline, OID, error) {
 
 // look asks git. What it says is kept only if nothing happened meanwhile.
 func (f *Follower) look(ctx context.Context) (schemas.Baseline, OID, error) {
+	silent := f.unchanged(ctx)
 	f.valid = false
 	if f.watch != nil {
 		f.watch.quiet() // forgets what happened until now, but for moved
 	}
+	began := time.Now()
 	if f.watch != nil && (f.watch.moved || f.watch.rules != f.r.outside()) {
 		// Directories, ignore rules or the index have changed: what to watch is
 		// found anew.
@@ -105,9 +127,15 @@ func (f *Follower) look(ctx context.Context) (schemas.Baseline, OID, error) {
 		return b, tree, err
 	}
 	after, aerr := f.r.fingerprint(ctx)
-	if f.watch != nil && ferr == nil && aerr == nil && before == after && f.watch.quiet() && !f.watch.moved {
-		f.valid, f.before, f.last, f.tree = true, before, b, tree
+	if f.watch == nil || ferr != nil || aerr != nil || before != after || !f.watch.quiet() || f.watch.moved {
+		return b, tree, nil
 	}
+	if silent && (!b.Same(f.last) || tree != f.tree) {
+		err := f.watch.close()
+		f.watch, f.hopeless = nil, tryAgain
+		return b, tree, err
+	}
+	f.valid, f.before, f.last, f.tree, f.looked = true, before, b, tree, began
 	return b, tree, nil
 }
 

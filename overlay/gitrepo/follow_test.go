@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -217,5 +218,56 @@ func TestCurrentSeesWhatIsNotReported(t *testing.T) {
 				t.Errorf("Latest gives %v %s, want %v %s; %v", again, same, after, tree, err)
 			}
 		})
+	}
+}
+
+// TestUnreportedChangesEndTheBelief writes through a shared mapping, of which
+// the kernel reports nothing.
+func TestUnreportedChangesEndTheBelief(t *testing.T) {
+	r := newRepo(t)
+	r.write("a", "1\n")
+	r.commit("one")
+	f := r.open().Follow()
+	defer func() {
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	file, err := os.OpenFile(filepath.Join(r.dir, "a"), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	mapped, err := unix.Mmap(int(file.Fd()), 0, 2, unix.PROT_WRITE|unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := unix.Munmap(mapped); err != nil {
+			t.Error(err)
+		}
+	}()
+	ctx := context.Background()
+	first, _, err := f.Latest(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !f.valid {
+		t.Skip("SKIPPED: this file system cannot be watched")
+	}
+	mapped[0] = '2'
+	if b, _, err := f.Within(ctx, time.Hour); err != nil || !b.Same(first) {
+		t.Fatalf("a change that nothing reports was seen: %v (%v)", b, err)
+	}
+	b, _, err := f.Within(ctx, 0)
+	if err != nil || b.Same(first) {
+		t.Fatalf("a look did not see the change: %v (%v)", b, err)
+	}
+	if f.watch != nil || f.valid {
+		t.Fatal("reports are still believed")
+	}
+	mapped[0] = '3'
+	if again, _, err := f.Within(ctx, time.Hour); err != nil || again.Same(b) {
+		t.Fatalf("the next change was not looked for: %v (%v)", again, err)
 	}
 }
