@@ -60,7 +60,7 @@ type run struct {
 // provider that cannot is a degradation in the verdict.
 func (h *Host) Evaluate(ctx context.Context, ev Evaluation) (*schemas.Verdict, error) {
 	started := h.now()
-	plan := h.plan(ev.CallSite)
+	plan := h.plan(ev.CallSite).judging()
 	digest, err := schemas.Digest(ev.ChangeSet)
 	if err != nil {
 		return nil, fmt.Errorf("digest of the changeset: %w", err)

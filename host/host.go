@@ -51,6 +51,7 @@ type Host struct {
 	metrics   *metrics.Set
 	warm      *warmPool
 	standings standings
+	probes    *probes
 }
 
 // New makes a host; Close must be called.
@@ -64,7 +65,7 @@ func New(opt Options) (*Host, error) {
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
-	h := &Host{opt: opt, log: opt.Log, now: opt.Now, metrics: metrics.New(), warm: newWarmPool(opt.Warm, opt.Log)}
+	h := &Host{opt: opt, log: opt.Log, now: opt.Now, metrics: metrics.New(), warm: newWarmPool(opt.Warm, opt.Log), probes: newProbes()}
 	if err := os.MkdirAll(h.artifactDir(), 0o711); err != nil {
 		return nil, fmt.Errorf("make the state directory: %w", err)
 	}
@@ -78,7 +79,10 @@ func New(opt Options) (*Host, error) {
 }
 
 // Close stops every provider that still runs.
-func (h *Host) Close(ctx context.Context) error { return h.warm.close(ctx) }
+func (h *Host) Close(ctx context.Context) error {
+	h.probes.close()
+	return h.warm.close(ctx)
+}
 
 // Receipts gives the log.
 func (h *Host) Receipts() *receipt.Log { return h.receipts }

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -51,6 +52,15 @@ type provider struct {
 	least         sandbox.Mode
 	fleeting      bool // started for one greeting or question, without its snapshot
 	rule          policy.Provider
+}
+
+// judging is the plan without the requirements that no judgement of a change can
+// meet: one for edits or for inspection alone is met when those are asked for.
+func (p plan) judging() plan {
+	p.requirements = slices.DeleteFunc(slices.Clone(p.requirements), func(r requirement) bool {
+		return !slices.Contains(r.rule.Capabilities, schemas.Check)
+	})
+	return p
 }
 
 // withoutSnapshot is the provider for a greeting or a question that needs no

@@ -49,22 +49,77 @@ type Place struct {
 	StaleReason string
 }
 
-// statusBudget bounds the probing of providers for one status.
-const statusBudget = 20 * time.Second
+// Bounds on finding out how providers are.
+const (
+	// statusWait is how long a status waits for providers that are being greeted.
+	// One that takes longer is told as initializing, and goes on being greeted.
+	statusWait = 3 * time.Second
+	// probeBudget is how long a greeting may take in all.
+	probeBudget = 20 * time.Second
+)
+
+// probes are the greetings under way.
+type probes struct {
+	mu      sync.Mutex
+	under   map[string]chan struct{} // by provider; closed at its end
+	running sync.WaitGroup
+	life    context.Context // ends with the host
+	end     context.CancelFunc
+}
+
+func newProbes() *probes {
+	life, end := context.WithCancel(context.Background())
+	return &probes{under: map[string]chan struct{}{}, life: life, end: end}
+}
+
+func (p *probes) close() {
+	p.end()
+	p.running.Wait()
+}
+
+// greet makes sure that a provider is being greeted, and gives what is closed
+// at the end of that.
+func (h *Host) greet(p provider, place Place) <-chan struct{} {
+	h.probes.mu.Lock()
+	defer h.probes.mu.Unlock()
+	key := p.healthKey()
+	if done, under := h.probes.under[key]; under {
+		return done
+	}
+	done := make(chan struct{})
+	h.probes.under[key] = done
+	h.standings.set(p, standing{state: schemas.StateInitializing, mode: schemas.Advisory})
+	h.probes.running.Go(func() {
+		ctx, cancel := context.WithTimeoutCause(h.probes.life, probeBudget, context.DeadlineExceeded)
+		defer cancel()
+		h.standings.set(p, h.probeOne(ctx, p, place))
+		h.probes.mu.Lock()
+		defer h.probes.mu.Unlock()
+		delete(h.probes.under, key)
+		close(done)
+	})
+	return done
+}
 
 // probe starts every provider that has not been seen yet, shakes hands and
 // stops it again: a provider is only called ready when it was seen to be.
 func (h *Host) probe(ctx context.Context, place Place) map[string]standing {
-	ctx, cancel := context.WithTimeoutCause(ctx, statusBudget, context.DeadlineExceeded)
+	ctx, cancel := context.WithTimeout(ctx, statusWait)
 	defer cancel()
-	var wg sync.WaitGroup
+	var waits []<-chan struct{}
 	for _, p := range h.providers() {
-		if _, seen := h.standings.get(p); seen && h.barred(p) == nil {
+		st, seen := h.standings.get(p)
+		if seen && st.state != schemas.StateInitializing && h.barred(p) == nil {
 			continue
 		}
-		wg.Go(func() { h.standings.set(p, h.probeOne(ctx, p, place)) })
+		waits = append(waits, h.greet(p, place))
 	}
-	wg.Wait()
+	for _, done := range waits {
+		select {
+		case <-done:
+		case <-ctx.Done():
+		}
+	}
 	out := map[string]standing{}
 	for _, p := range h.providers() {
 		out[p.ID], _ = h.standings.get(p)
