@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/aspis-dev/aspis/overlay/gitrepo"
+	"github.com/aspis-dev/aspis/overlay/internal/beneath"
 	"github.com/aspis-dev/aspis/schemas"
 )
 
@@ -139,7 +140,7 @@ func (s *Snapshot) OpenBlob(ref schemas.BlobRef) (io.ReadCloser, int64, error) {
 		}
 		return s.store.verified([]byte(target), ref)
 	}
-	fd, err := openBeneath(layer, f.Path, unix.O_RDONLY|unix.O_NONBLOCK, 0)
+	fd, err := beneath.Open(layer, f.Path, unix.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, 0, s.store.unread(f.Path, err)
 	}
@@ -171,7 +172,7 @@ func (s *Store) unread(p string, err error) error {
 }
 
 func readlinkBeneath(layer int, p string) (string, error) {
-	parent, err := openBeneath(layer, path.Dir(p), unix.O_PATH|unix.O_DIRECTORY, 0)
+	parent, err := beneath.Open(layer, path.Dir(p), unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return "", err
 	}

@@ -19,10 +19,19 @@
 //	layers/snapshots/N/manifest   what they are, with their digests
 //	blobs/sha256/ab/cdef...       bytes that are in no tree
 //	leases/KEY                    locked by those who use a snapshot
+//	work/areas/ID/area.json       a work area: what it lies over, and since when
+//	work/areas/ID/N/upper         what was changed in its directory N
+//	work/layers/KEY-TIME/fs       a project as it was, or what differs from it
+//	work/layers/KEY-TIME/record   what was seen of each of its files
 //	trash/                        what is being removed
 //	lock                          held while the database is open
 //
 // A snapshot is there when the database says so, which it does last.
+//
+// A work area is a writable tree over a project that never notices: over a frozen
+// copy of it (package frozen), in which what changes meanwhile cannot show, or
+// over the project itself where that is asked for or there is no room. What was
+// done in it is read from the kernel's upper directory (package upper).
 //
 // The package knows nothing of providers, policy or containers; where a view is
 // mounted is the caller's Mounter to say.

@@ -30,6 +30,9 @@ type BusyError struct {
 }
 
 func (e *BusyError) Error() string {
+	if e.For == 0 {
+		return fmt.Sprintf("another process has %s in the snapshot store %q; see which with `fuser -v` and end it if it hangs", e.What, e.Dir)
+	}
 	return fmt.Sprintf("another process has %s in the snapshot store %q for %s; see which with `fuser -v` and end it if it hangs", e.What, e.Dir, e.For)
 }
 

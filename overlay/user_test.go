@@ -26,7 +26,7 @@ func TestAsOrdinaryUser(t *testing.T) {
 	if err := os.Chown(home, nobody, nobody); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("/proc/self/exe", "-test.run", "View|Kind|Umask|Random|Manifest|Blob|Collect|Killed|Full|Overlayfs|Damage|Unusable", "-test.v", "-test.short")
+	cmd := exec.Command("/proc/self/exe", "-test.run", "View|Work|Frozen|Live|Kind|Umask|Random|Manifest|Blob|Collect|Killed|Full|Overlayfs|Damage|Unusable", "-test.v", "-test.short")
 	cmd.Dir = home
 	cmd.Env = append(os.Environ(), "TMPDIR="+home, "HOME="+home)
 	cmd.SysProcAttr = &syscall.SysProcAttr{

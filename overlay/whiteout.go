@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/aspis-dev/aspis/overlay/gitrepo"
+	"github.com/aspis-dev/aspis/overlay/internal/beneath"
 )
 
 // hiding decides what a layer must hold for that which is gone not to be seen.
@@ -84,8 +85,8 @@ func writeWhiteouts(layer string, base *Snapshot, d delta) error {
 		return &os.PathError{Op: "open", Path: layer, Err: err}
 	}
 	defer unix.Close(root)
-	at := &dirs{root: root}
-	defer at.close()
+	at := &beneath.Dirs{Root: root}
+	defer at.Close()
 	h := newHiding(base, d)
 	marked := map[string]bool{}
 	for _, p := range d.gone {
@@ -107,8 +108,8 @@ func writeWhiteouts(layer string, base *Snapshot, d delta) error {
 // whiteout makes the character device 0:0 that overlayfs takes for "not here"
 // (Documentation/filesystems/overlayfs.rst, whiteouts and opaque directories).
 // Making it needs no privilege since Linux 5.8.
-func whiteout(at *dirs, p string) error {
-	parent, err := at.enter(path.Dir(p))
+func whiteout(at *beneath.Dirs, p string) error {
+	parent, err := at.Enter(path.Dir(p))
 	if err != nil {
 		return err
 	}

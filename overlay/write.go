@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/aspis-dev/aspis/overlay/gitrepo"
+	"github.com/aspis-dev/aspis/overlay/internal/beneath"
 	"github.com/aspis-dev/aspis/schemas"
 )
 
@@ -60,8 +61,8 @@ func writeFiles(ctx context.Context, src Source, layer string, entries []gitrepo
 					return err
 				}
 			}
-			wr := &writer{dirs: dirs{root: root}, blobs: reader, hash: sha256.New(), buf: make([]byte, copyBuffer)}
-			defer wr.dirs.close()
+			wr := &writer{dirs: beneath.Dirs{Root: root}, blobs: reader, hash: sha256.New(), buf: make([]byte, copyBuffer)}
+			defer wr.dirs.Close()
 			defer func() { err = errors.Join(err, reader.Close()) }()
 			for {
 				from := int(next.Add(batch)) - batch
@@ -94,7 +95,7 @@ func closeReader(r *gitrepo.BlobReader) error {
 
 // writer writes files one after another.
 type writer struct {
-	dirs  dirs
+	dirs  beneath.Dirs
 	blobs *gitrepo.BlobReader
 	hash  hash.Hash
 	buf   []byte
@@ -105,8 +106,12 @@ func (w *writer) write(e gitrepo.TreeEntry) (File, error) {
 	if err := checkPath(e.Path); err != nil {
 		return f, err
 	}
-	parent, err := w.dirs.enter(path.Dir(e.Path))
+	parent, err := w.dirs.Enter(path.Dir(e.Path))
 	if err != nil {
+		var not *beneath.NotADirectoryError
+		if errors.As(err, &not) {
+			err = &TreeError{Path: not.Path, Detail: "is both a file and a directory"}
+		}
 		return f, err
 	}
 	name := path.Base(e.Path)
@@ -115,7 +120,7 @@ func (w *writer) write(e gitrepo.TreeEntry) (File, error) {
 		// A submodule that is not checked out is an empty directory.
 		content := gitrepo.GitlinkContent(e.OID)
 		f.Blob, f.Size = schemas.BlobRefOf(content), int64(len(content))
-		return f, taken(e.Path, makeDirAt(parent, name))
+		return f, taken(e.Path, beneath.MakeDir(parent, name))
 	case gitrepo.ModeSymlink:
 		f.Blob, f.Size, err = w.symlink(parent, name, e)
 	case gitrepo.ModeFile:
@@ -141,7 +146,7 @@ func (w *writer) symlink(parent int, name string, e gitrepo.TreeEntry) (schemas.
 }
 
 func (w *writer) file(parent int, name string, e gitrepo.TreeEntry, mode uint32) (ref schemas.BlobRef, size int64, err error) {
-	fd, err := openBeneath(parent, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, mode)
+	fd, err := beneath.Open(parent, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, mode)
 	if err != nil {
 		return "", 0, taken(e.Path, err)
 	}

@@ -1,7 +1,10 @@
-package overlay
+// Package beneath opens files below a directory and nowhere else, whatever
+// symlinks and renames somebody puts in the way meanwhile.
+package beneath
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path"
 	"strings"
@@ -13,7 +16,8 @@ import (
 // directories only (openat2(2)).
 const beneath = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
 
-func openBeneath(dir int, p string, flags int, mode uint32) (int, error) {
+// Open opens a path below a directory. The descriptor closes on exec.
+func Open(dir int, p string, flags int, mode uint32) (int, error) {
 	how := unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC | unix.O_NOFOLLOW), Resolve: beneath}
 	if flags&unix.O_CREAT != 0 {
 		how.Mode = uint64(mode)
@@ -28,8 +32,8 @@ func openBeneath(dir int, p string, flags int, mode uint32) (int, error) {
 	}
 }
 
-// makeDirAt makes a directory that everybody may read, whatever the umask.
-func makeDirAt(parent int, name string) error {
+// MakeDir makes a directory that everybody may read, whatever the umask.
+func MakeDir(parent int, name string) error {
 	if err := unix.Mkdirat(parent, name, 0o755); err != nil {
 		return err
 	}
@@ -40,17 +44,21 @@ func makeDirAt(parent int, name string) error {
 // they are opened anew for each directory.
 const maxOpenDirs = 32
 
-// dirs keeps the directories of the path that was written to last open.
-type dirs struct {
-	root  int
+// Dirs keeps the directories of the path that was used last open: in path order
+// each is opened once. It is for one goroutine; the zero value with a Root is
+// ready.
+type Dirs struct {
+	Root int
+	Keep bool // a directory that is not there is an error, not made
+
 	names []string
 	fds   []int // of the first maxOpenDirs names
 	tail  int   // of the last name, where it is not among them; else 0
 }
 
-// enter opens a directory, "." for the root, and makes it where it is not.
+// Enter opens a directory, "." for the root, and makes it where it is not.
 // The descriptor is good until the next call.
-func (d *dirs) enter(dir string) (int, error) {
+func (d *Dirs) Enter(dir string) (int, error) {
 	var names []string
 	if dir != "." {
 		names = strings.Split(dir, "/")
@@ -65,7 +73,7 @@ func (d *dirs) enter(dir string) (int, error) {
 	d.leave(min(same, len(d.fds)))
 	for len(d.names) < len(names) {
 		at := len(d.names)
-		fd, err := descend(d.last(), names[at])
+		fd, err := d.descend(d.last(), names[at])
 		if err != nil {
 			return -1, notADirectory(path.Join(names[:at+1]...), err)
 		}
@@ -82,18 +90,18 @@ func (d *dirs) enter(dir string) (int, error) {
 	return d.last(), nil
 }
 
-func (d *dirs) last() int {
+func (d *Dirs) last() int {
 	switch {
 	case d.tail != 0:
 		return d.tail
 	case len(d.fds) > 0:
 		return d.fds[len(d.fds)-1]
 	}
-	return d.root
+	return d.Root
 }
 
 // leave closes all but the first n directories.
-func (d *dirs) leave(n int) {
+func (d *Dirs) leave(n int) {
 	if d.tail != 0 {
 		unix.Close(d.tail)
 		d.tail = 0
@@ -104,25 +112,30 @@ func (d *dirs) leave(n int) {
 	d.fds, d.names = d.fds[:n], d.names[:n]
 }
 
-func (d *dirs) close() { d.leave(0) }
+// Close closes the directories that are open, and not Root.
+func (d *Dirs) Close() { d.leave(0) }
 
-func descend(parent int, name string) (int, error) {
+func (d *Dirs) descend(parent int, name string) (int, error) {
 	const flags = unix.O_RDONLY | unix.O_DIRECTORY
-	fd, err := openBeneath(parent, name, flags, 0)
-	if !errors.Is(err, unix.ENOENT) {
+	fd, err := Open(parent, name, flags, 0)
+	if d.Keep || !errors.Is(err, unix.ENOENT) {
 		return fd, err
 	}
 	// Another writer may make it at the same time.
-	if err := makeDirAt(parent, name); err != nil && !errors.Is(err, unix.EEXIST) {
+	if err := MakeDir(parent, name); err != nil && !errors.Is(err, unix.EEXIST) {
 		return -1, os.NewSyscallError("mkdir", err)
 	}
-	return openBeneath(parent, name, flags, 0)
+	return Open(parent, name, flags, 0)
 }
 
-// notADirectory explains what only a crafted tree holds.
+// NotADirectoryError says that a file or a symlink lies where a directory should.
+type NotADirectoryError struct{ Path string }
+
+func (e *NotADirectoryError) Error() string { return fmt.Sprintf("%q is not a directory", e.Path) }
+
 func notADirectory(p string, err error) error {
 	if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
-		return &TreeError{Path: p, Detail: "is both a file and a directory"}
+		return &NotADirectoryError{Path: p}
 	}
 	return err
 }
