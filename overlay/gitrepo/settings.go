@@ -20,10 +20,10 @@ import (
 // of repository it is.
 var wanted = []string{"core.bare", "core.worktree", "core.repositoryformatversion", "core.filemode", "core.ignorecase", "core.symlinks",
 	"core.precomposeunicode", "core.sparsecheckout", "core.sparsecheckoutcone", "core.protecthfs", "core.protectntfs",
-	"core.autocrlf", "core.eol", "core.excludesfile"}
+	"core.autocrlf", "core.eol", "core.excludesfile", "user.name", "user.email"}
 
 // ofTheUser are those that a user's own configuration has a say in.
-var ofTheUser = []string{"core.autocrlf", "core.eol", "core.excludesfile"}
+var ofTheUser = []string{"core.autocrlf", "core.eol", "core.excludesfile", "user.name", "user.email"}
 
 // promisor is noted where a remote is said to hold what the clone leaves out.
 const promisor = "aspis.promisor"
