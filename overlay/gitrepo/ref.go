@@ -91,15 +91,29 @@ func (r *Repo) PublishTree(ctx context.Context, ref string, expected OID, tree O
 	if err := r.bringOver(ctx, commit, parents); err != nil {
 		return "", err
 	}
-	old := cmp.Or(string(expected), strings.Repeat("0", len(r.EmptyTree())))
-	if _, err := r.run(ctx, runOptions{limit: 1 << 10, doing: "move " + ref}, "-c", "core.fsync=all", "update-ref", "--no-deref", "-m", "aspis: apply", ref, string(commit), old); err != nil {
-		var said *gitError
-		if errors.As(err, &said) && ctx.Err() == nil {
-			return "", &RefError{Ref: ref, Detail: "could not be moved: " + said.detail()}
-		}
-		return "", err
+	return commit, r.MoveRef(ctx, ref, expected, commit)
+}
+
+// MoveRef moves a ref from one commit to another by compare and swap; "" stands
+// for a ref that is not there. No hook runs. A ref that has moved meanwhile is a
+// *RefError.
+func (r *Repo) MoveRef(ctx context.Context, ref string, from, to OID) error {
+	none := strings.Repeat("0", len(r.EmptyTree()))
+	_, err := r.run(ctx, runOptions{limit: 1 << 10, doing: "move " + ref}, "-c", "core.fsync=all", "update-ref", "--no-deref", "-m", "aspis: apply",
+		ref, cmp.Or(string(to), none), cmp.Or(string(from), none))
+	var said *gitError
+	if errors.As(err, &said) && ctx.Err() == nil {
+		return &RefError{Ref: ref, Detail: "could not be moved: " + said.detail()}
 	}
-	return commit, nil
+	return err
+}
+
+// Head gives the commit that HEAD means, "" on a branch without commits.
+func (r *Repo) Head(ctx context.Context) (OID, error) {
+	if r.unborn(ctx) {
+		return "", nil
+	}
+	return r.commit(ctx, "HEAD")
 }
 
 func (r *Repo) commitTree(ctx context.Context, tree OID, parents []OID, c Commit) (OID, error) {
