@@ -19,16 +19,51 @@ const (
 	candidatePrefix = "cand/"
 )
 
-// Baseline gives the snapshot of a tree, and writes it where the store has none
-// yet. The caller closes it.
+// Baseline gives the snapshot of a tree, and makes it where the store has none
+// yet: as a layer over an earlier baseline of the same repository where little
+// differs, else written whole. The caller closes it.
 func (s *Store) Baseline(ctx context.Context, src Source, tree gitrepo.OID) (*Snapshot, error) {
-	key := baselinePrefix + string(tree)
-	snap, err := s.findOrWrite(ctx, key, func(active string) error { return s.writeBaseline(ctx, src, tree, key, active) })
+	snap, err := s.baseline(ctx, src, tree)
 	if err != nil {
 		return nil, fmt.Errorf("make the snapshot of the tree %s: %w", tree, s.advise(err))
 	}
 	snap.tree = tree
 	return snap, nil
+}
+
+func (s *Store) baseline(ctx context.Context, src Source, tree gitrepo.OID) (*Snapshot, error) {
+	key := baselinePrefix + string(tree)
+	recent := s.recent(src)
+	if snap, err := s.find(ctx, key); err != nil || snap != nil {
+		if len(recent) == 0 || recent[0] != tree {
+			s.noteRecent(src, tree, recent)
+		}
+		return snap, err
+	}
+	if snap, err := s.nearBaseline(ctx, src, tree, recent); err != nil || snap != nil {
+		return snap, err
+	}
+	snap, err := s.findOrWrite(ctx, key, func(active string) error { return s.writeBaseline(ctx, src, tree, key, active) })
+	if err == nil {
+		s.noteRecent(src, tree, recent)
+	}
+	return snap, err
+}
+
+// find gives the snapshot of a key, or nil.
+func (s *Store) find(ctx context.Context, key string) (*Snapshot, error) {
+	if _, err := os.Lstat(s.leasePath(key)); errors.Is(err, os.ErrNotExist) {
+		return nil, nil // nobody has held it, so that it was not written
+	}
+	l, err := s.hold(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	id, err := s.lookup(ctx, key)
+	if err != nil || id == "" {
+		return nil, errors.Join(err, l.close())
+	}
+	return &Snapshot{store: s, key: key, layer: id, lease: l}, nil
 }
 
 // findOrWrite gives the snapshot of a key. write is called where there is none;

@@ -27,7 +27,7 @@ func (s *Store) Candidate(ctx context.Context, src Source, base *Snapshot, tree 
 	if base.depth() >= maxLayers {
 		base = base.root()
 	}
-	snap, err := s.candidate(ctx, src, base, tree)
+	snap, err := s.candidate(ctx, src, base, tree, nil)
 	if err != nil {
 		return nil, fmt.Errorf("make the snapshot of the tree %s: %w", tree, s.advise(err))
 	}
@@ -35,33 +35,47 @@ func (s *Store) Candidate(ctx context.Context, src Source, base *Snapshot, tree 
 	return snap, nil
 }
 
-func (s *Store) candidate(ctx context.Context, src Source, base *Snapshot, tree gitrepo.OID) (*Snapshot, error) {
+// candidate takes what differs, where that is known already; else nil.
+func (s *Store) candidate(ctx context.Context, src Source, base *Snapshot, tree gitrepo.OID, changes []gitrepo.RawChange) (*Snapshot, error) {
 	if tree == base.tree {
-		l, err := s.hold(ctx, base.key)
-		if err != nil {
-			return nil, err
-		}
-		return &Snapshot{store: s, key: base.key, layer: base.layer, base: base.base, lease: l}, nil
+		return s.again(ctx, base)
 	}
 	boot, err := bootID()
 	if err != nil {
 		return nil, err
 	}
 	key := fmt.Sprintf("%s%s/%s/%s", candidatePrefix, boot, base.short(), tree)
-	snap, err := s.findOrWrite(ctx, key, func(active string) error { return s.writeCandidate(ctx, src, base, tree, key, active) })
+	snap, err := s.findOrWrite(ctx, key, func(active string) error { return s.writeCandidate(ctx, src, base, tree, key, active, changes) })
 	if err == nil {
 		snap.base = base
 	}
 	return snap, err
 }
 
-func (s *Store) writeCandidate(ctx context.Context, src Source, base *Snapshot, tree gitrepo.OID, key, active string) (err error) {
+// again opens an open snapshot once more: the two are closed apart.
+func (s *Store) again(ctx context.Context, snap *Snapshot) (*Snapshot, error) {
+	l, err := s.hold(ctx, snap.key)
+	if err != nil {
+		return nil, err
+	}
+	out := &Snapshot{store: s, key: snap.key, layer: snap.layer, tree: snap.tree, lease: l}
+	if snap.base != nil {
+		if out.base, err = s.again(ctx, snap.base); err != nil {
+			return nil, errors.Join(err, l.close())
+		}
+		out.owns = true
+	}
+	return out, nil
+}
+
+func (s *Store) writeCandidate(ctx context.Context, src Source, base *Snapshot, tree gitrepo.OID, key, active string, changes []gitrepo.RawChange) (err error) {
 	// Git takes a moment to start, and the database to note the new layer.
-	var changes []gitrepo.RawChange
 	var blobs *gitrepo.BlobReader
 	var id string
 	var g errgroup.Group
-	g.Go(func() (err error) { changes, err = src.DiffTrees(ctx, base.tree, tree); return err })
+	if changes == nil {
+		g.Go(func() (err error) { changes, err = src.DiffTrees(ctx, base.tree, tree); return err })
+	}
 	g.Go(func() (err error) { blobs, err = src.Blobs(ctx); return err })
 	g.Go(func() (err error) { id, err = s.prepare(ctx, active, base.key); return err })
 	err = g.Wait()
@@ -124,6 +138,7 @@ func split(changes []gitrepo.RawChange) (entries []gitrepo.TreeEntry, gone []str
 	slices.Sort(gone)
 	return entries, slices.Compact(gone), nil
 }
+
 func bootID() (string, error) {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

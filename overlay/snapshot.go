@@ -21,6 +21,7 @@ type Snapshot struct {
 	layer string // its number
 	tree  gitrepo.OID
 	base  *Snapshot // nil for a baseline
+	owns  bool      // base was opened for this one, and is closed with it
 	lease *lease
 
 	mu     sync.Mutex
@@ -46,7 +47,11 @@ func (s *Snapshot) Close() error {
 		err = s.file.Close()
 		s.file = nil
 	}
-	return errors.Join(err, s.lease.close())
+	err = errors.Join(err, s.lease.close())
+	if s.owns {
+		err = errors.Join(err, s.base.Close())
+	}
+	return err
 }
 
 func (s *Snapshot) manifest() (*manifest, error) {

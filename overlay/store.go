@@ -17,6 +17,8 @@ import (
 // Source is where trees and blobs come from; *gitrepo.Repo is one. It must be
 // safe for several goroutines.
 type Source interface {
+	// ID names the repository, so that a baseline is made from another of its own.
+	ID() string
 	EmptyTree() gitrepo.OID
 	ListTree(ctx context.Context, tree gitrepo.OID, fn func(gitrepo.TreeEntry) error) error
 	DiffTrees(ctx context.Context, a, b gitrepo.OID) ([]gitrepo.RawChange, error)
@@ -48,7 +50,7 @@ func Open(dir string) (*Store, error) {
 	}
 	s := &Store{dir: dir, turn: make(chan struct{}, 1)}
 	// Nobody else needs to look inside: a view is opened by whoever mounts it.
-	for _, d := range []string{"", "layers", "blobs", "blobs/sha256", "leases", "trash"} {
+	for _, d := range []string{"", "layers", "blobs", "blobs/sha256", "leases", "recent", "trash"} {
 		if err := makeDir(s.path(d)); err != nil {
 			return nil, s.advise(fmt.Errorf("make the snapshot store: %w", err))
 		}

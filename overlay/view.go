@@ -27,7 +27,11 @@ func (v *View) Path() string { return v.path }
 // View mounts a snapshot read-only at a new place in the mounter. The snapshot
 // must stay open until the view is closed.
 func (s *Store) View(ctx context.Context, mnt Mounter, snap *Snapshot) (*View, error) {
-	v := &View{mnt: mnt, path: filepath.Join(mnt.Dir(), "view-"+uuid.NewString())}
+	return s.viewAt(ctx, mnt, snap, filepath.Join(mnt.Dir(), "view-"+uuid.NewString()))
+}
+
+func (s *Store) viewAt(ctx context.Context, mnt Mounter, snap *Snapshot, at string) (*View, error) {
+	v := &View{mnt: mnt, path: at}
 	err := mnt.Do(func() error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
