@@ -158,9 +158,12 @@ func sortEntries(entries []gitrepo.TreeEntry) {
 	}
 }
 
+// sizeOf is what files take on disk, in bytes: whole blocks, and about as much
+// as one for what else the file system notes of each.
 func sizeOf(files []File) (n int64) {
+	const block = 4096
 	for _, f := range files {
-		n += f.Size
+		n += (f.Size+block-1)/block*block + block/8
 	}
 	return n
 }

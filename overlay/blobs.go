@@ -12,6 +12,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -97,7 +98,19 @@ func (s *Store) HasBlob(ref schemas.BlobRef) bool {
 		return false
 	}
 	st, err := os.Lstat(at)
-	return err == nil && st.Mode().IsRegular()
+	if err != nil || !st.Mode().IsRegular() {
+		return false
+	}
+	return s.touchBlob(at, st.ModTime()) == nil
+}
+
+// touchBlob notes that a blob is of use still, so that it is not collected.
+func (s *Store) touchBlob(at string, last time.Time) error {
+	now := time.Now()
+	if now.Sub(last) < staleBlob/2 {
+		return nil
+	}
+	return os.Chtimes(at, now, now)
 }
 
 // OpenBlob gives a blob that PutBlob stored, and its size in bytes. Up to
@@ -115,7 +128,13 @@ func (s *Store) OpenBlob(ref schemas.BlobRef) (io.ReadCloser, int64, error) {
 	if err != nil {
 		return nil, 0, fmt.Errorf("read a blob: %w", &os.PathError{Op: "open", Path: at, Err: err})
 	}
-	return s.openVerified(os.NewFile(uintptr(fd), at), ref, -1)
+	f := os.NewFile(uintptr(fd), at)
+	if st, err := f.Stat(); err == nil {
+		// Where it cannot be noted, as on a read-only file system, nothing is
+		// collected either.
+		_ = s.touchBlob(at, st.ModTime())
+	}
+	return s.openVerified(f, ref, -1)
 }
 
 // OpenBlob gives the bytes of a blob of the snapshot, verified like those of

@@ -96,8 +96,12 @@ func (s *Store) emptyTrash() error {
 	for _, d := range dirs {
 		errs = append(errs, os.RemoveAll(s.path("trash", d.Name())))
 	}
-	unfinished, err := filepath.Glob(filepath.Join(globQuote(s.path("blobs")), newBlob+"*"))
-	errs = append(errs, err)
+	var unfinished []string
+	for _, d := range []string{"blobs", "recent"} {
+		found, err := filepath.Glob(filepath.Join(globQuote(s.path(d)), newBlob+"*"))
+		errs = append(errs, err)
+		unfinished = append(unfinished, found...)
+	}
 	for _, p := range unfinished {
 		if st, err := os.Lstat(p); err == nil && time.Since(st.ModTime()) > staleBlob {
 			errs = append(errs, os.Remove(p))
@@ -114,10 +118,26 @@ func globQuote(p string) string {
 	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(p)
 }
 
-// Collect removes candidates, and then baselines, that nobody holds and that
-// were last used before a time. It returns how many went. A baseline that
-// candidates stand on stays.
+// Collect removes what nobody uses and was last used before a time: snapshots,
+// frozen states that no work area lies over, and blobs. It returns how many went.
+// What something else stands on stays, and so does a blob that was put or asked
+// for within the hour: who means to use it has no other way to say so. A work
+// area is never removed, since what was done in it is nowhere else.
 func (s *Store) Collect(ctx context.Context, before time.Time) (int, error) {
+	snaps, err := s.collectSnapshots(ctx, before)
+	if err != nil {
+		return snaps, errors.Join(err, s.emptyTrash())
+	}
+	layers, err := s.collectFrozen(ctx, before)
+	if err != nil {
+		return snaps + layers, errors.Join(err, s.emptyTrash())
+	}
+	blobs, err := s.collectBlobs(ctx, before)
+	return snaps + layers + blobs, errors.Join(err, s.emptyTrash())
+}
+
+// collectSnapshots removes candidates, and then the baselines below them.
+func (s *Store) collectSnapshots(ctx context.Context, before time.Time) (int, error) {
 	removed := 0
 	err := s.locked(ctx, func(ctx context.Context, db database) error {
 		if err := s.sweep(ctx, db); err != nil {
@@ -152,7 +172,7 @@ func (s *Store) Collect(ctx context.Context, before time.Time) (int, error) {
 		}
 		return s.trashUnknown(ctx, db)
 	})
-	return removed, errors.Join(err, s.emptyTrash())
+	return removed, err
 }
 
 // forgetLeases removes the locks of snapshots that never came to be.

@@ -27,6 +27,7 @@ const maxProblems = 1000
 // Report is what Verify has looked at and found. Problems name files quoted.
 type Report struct {
 	Snapshots, Files, Blobs int
+	Frozen, WorkAreas       int
 	Problems                []string
 }
 
@@ -58,6 +59,9 @@ func (s *Store) Verify(ctx context.Context) (Report, error) {
 	}
 	if err := s.verifyBlobs(ctx, &r); err != nil {
 		return r, fmt.Errorf("verify the blobs: %w", err)
+	}
+	if err := s.verifyWork(ctx, &r); err != nil {
+		return r, fmt.Errorf("verify the work areas: %w", err)
 	}
 	return r, nil
 }

@@ -52,6 +52,9 @@ func (p *plain) write(path, text string) {
 	p.must(os.WriteFile(full, []byte(text), 0o644))
 }
 
+// settle waits until files are old enough for a change to show in their times.
+func (p *plain) settle() { time.Sleep(60 * time.Millisecond) }
+
 func (p *plain) area(o WorkOptions) *WorkArea {
 	p.t.Helper()
 	w, err := p.store.CreateWorkArea(context.Background(), WorkSource{Dir: p.dir}, o)
@@ -280,7 +283,7 @@ func TestUnchangedProjectIsNotReadAgain(t *testing.T) {
 	p.write("d/b", "2")
 	old := time.Now().Add(-time.Hour)
 	p.must(os.Chtimes(p.dir+"/a", old, old))
-	time.Sleep(60 * time.Millisecond) // past the time in which a change might not show
+	p.settle()
 	one := p.area(WorkOptions{})
 	p.write("d/b", "3")
 	two := p.area(WorkOptions{})
