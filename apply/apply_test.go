@@ -147,6 +147,12 @@ func TestPlansAreHeldAgainstTheBaseline(t *testing.T) {
 	if err := Check(context.Background(), plan(), base); err != nil {
 		t.Fatal(err)
 	}
+	upper := plan()
+	upper.TouchedResources[0].Kind, upper.TouchedResources[0].To = schemas.ChangeRename, "A"
+	upper.WorkspaceEdit.DocumentChanges[0].Kind, upper.WorkspaceEdit.DocumentChanges[0].To, upper.WorkspaceEdit.DocumentChanges[0].After = schemas.ChangeRename, "A", ""
+	if err := Check(context.Background(), upper, base); err != nil {
+		t.Fatalf("a file cannot get a name in capitals: %v", err)
+	}
 	both := func(p *schemas.EditPlan, f func(pre *schemas.Precondition, path, to *string, kind *schemas.ChangeKind)) {
 		f(&p.TouchedResources[0].Precondition, &p.TouchedResources[0].Path, &p.TouchedResources[0].To, &p.TouchedResources[0].Kind)
 		d := &p.WorkspaceEdit.DocumentChanges[0]

@@ -15,6 +15,7 @@ type Problem struct {
 	Path   string
 	Detail string
 	Stale  bool
+	Blob   schemas.BlobRef // that nobody has put, where this is the reason
 }
 
 func (p *Problem) Error() string {
@@ -61,7 +62,7 @@ func Check(ctx context.Context, plan *schemas.EditPlan, base Base) error {
 			}
 			// Names that fold to one would overwrite each other on some machines.
 			key := strings.ToLower(p)
-			if other, dup := seen[key]; dup {
+			if other, dup := seen[key]; dup && !(p == d.To && other == d.Path) {
 				return &Problem{Path: p, Detail: fmt.Sprintf("it is changed together with %q", other)}
 			}
 			seen[key] = p
@@ -109,7 +110,7 @@ func checkChange(ctx context.Context, d schemas.DocChange, base Base) error {
 			return fmt.Errorf("look up %s: %w", d.After, err)
 		}
 		if !ok {
-			return &Problem{Path: d.Path, Detail: fmt.Sprintf("the blob %s was never put", d.After)}
+			return &Problem{Path: d.Path, Blob: d.After, Detail: fmt.Sprintf("the blob %s was never put", d.After)}
 		}
 		return r.Close()
 	}

@@ -8,18 +8,17 @@ import (
 	"slices"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/aspis-dev/aspis/apply"
 	"github.com/aspis-dev/aspis/host/receipt"
 	"github.com/aspis-dev/aspis/host/supervise"
+	"github.com/aspis-dev/aspis/overlay/gitrepo"
 	"github.com/aspis-dev/aspis/schemas"
 )
 
 // RequestEditPlan asks the edit providers that trusted policy grants, in the
 // order of configuration, and returns the first valid plan. It writes nothing:
 // a plan is a proposal, and blobs that come with it wait in the store.
-func (h *Host) RequestEditPlan(ctx context.Context, p *schemas.RequestEditPlanParams, place Place, content supervise.Content, put supervise.Putter, requestDigest string) (*schemas.RequestEditPlanResult, error) {
+func (h *Host) RequestEditPlan(ctx context.Context, p *schemas.RequestEditPlanParams, place Place, tree gitrepo.OID, content supervise.Content, put supervise.Putter, requestDigest string) (*schemas.RequestEditPlanResult, error) {
 	started := h.now()
 	if !p.Baseline.Same(place.Baseline) {
 		yes := true
@@ -58,6 +57,10 @@ func (h *Host) RequestEditPlan(ctx context.Context, p *schemas.RequestEditPlanPa
 			continue
 		}
 		evidence.Authority.Granted = true
+		if err := h.keepProposal(place, proposal{Plan: got.plan, Evidence: evidence, CallSite: p.CallSite, Scope: params.Scope.Paths,
+			Tree: string(tree), At: started, Request: *p}); err != nil {
+			return nil, err
+		}
 		return h.sealPlan(ctx, p, place, plan, pr, got, evidence, failures, requestDigest, started)
 	}
 	if len(failures) == 0 {
@@ -178,25 +181,4 @@ func (h *Host) sealPlan(ctx context.Context, p *schemas.RequestEditPlanParams, p
 		return nil, err
 	}
 	return &schemas.RequestEditPlanResult{Proposal: got.plan, Receipt: r}, nil
-}
-
-// ApplyProposal refuses: this host does not publish edits yet, and says so in
-// the wire's own terms, with a receipt that claims nothing.
-func (h *Host) ApplyProposal(ctx context.Context, p *schemas.ApplyParams, place Place, raw jsontext.Value) (*schemas.ApplyResult, error) {
-	started := h.now()
-	digest, err := schemas.DigestRaw(raw)
-	if err != nil {
-		return nil, fmt.Errorf("digest of the request: %w", err)
-	}
-	plan := h.plan(p.CallSite)
-	assurance := nothingDone("nothing was written")
-	r := h.draft(outline{kind: schemas.ReceiptApplyAttempt, family: schemas.Edit, site: p.CallSite, request: digest, policy: plan.digest,
-		baseline: place.Baseline, assurance: assurance, started: started,
-		coverage: emptyCoverage(schemas.Degradation{Source: "aspis", Reason: schemas.ReasonUnsupported, Capability: schemas.Edit, Detail: "this host does not publish edits"})})
-	r.ProposalID = p.ProposalID
-	if err := h.keep(ctx, r); err != nil {
-		return nil, err
-	}
-	return &schemas.ApplyResult{Applied: false, ProposalID: p.ProposalID, BaselineBefore: place.Baseline, Assurance: assurance, Receipt: r,
-		Refusal: &schemas.ApplyRefusal{Reason: "unsupported", Detail: "this host evaluates changes and makes plans; it does not publish them"}}, nil
 }

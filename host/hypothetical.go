@@ -21,6 +21,8 @@ type hypothetical struct {
 	cs    schemas.ChangeSet
 	base  *overlay.Snapshot
 	moved func(ctx context.Context) (string, error)
+	// modes are git modes by path, where the change's author could say them.
+	modes map[string]uint32
 
 	mu     sync.Mutex
 	change *Change // with the candidate, once it is needed
@@ -137,6 +139,9 @@ func (w *hypothetical) tree(ctx context.Context) (gitrepo.OID, error) {
 		if there && ch.Kind != schemas.ChangeCreate {
 			edit.Mode = f.Mode
 			edit.OID = f.OID
+		}
+		if mode, ok := w.modes[ch.Path]; ok {
+			edit.Mode = mode
 		}
 		switch {
 		case ch.Kind == schemas.ChangeDelete:

@@ -60,12 +60,7 @@ func (s *Service) current(ctx context.Context) (Place, gitrepo.OID, error) {
 	if err != nil {
 		return Place{}, "", err
 	}
-	s.mu.Lock()
-	if s.issued == nil || len(s.issued) >= maxIssued {
-		s.issued = map[string]gitrepo.OID{}
-	}
-	s.issued[baselineKey(b)] = tree
-	s.mu.Unlock()
+	s.remember(b, tree)
 	now := time.Now().UTC()
 	b.StampedAt = &now
 	root := s.Root
@@ -73,6 +68,16 @@ func (s *Service) current(ctx context.Context) (Place, gitrepo.OID, error) {
 		root = s.Repo.CommonDir()
 	}
 	return Place{Root: root, Baseline: b}, tree, nil
+}
+
+// remember notes a baseline that this host has issued.
+func (s *Service) remember(b schemas.Baseline, tree gitrepo.OID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.issued == nil || len(s.issued) >= maxIssued {
+		s.issued = map[string]gitrepo.OID{}
+	}
+	s.issued[baselineKey(b)] = tree
 }
 
 // treeOf resolves a baseline that this host has issued.
@@ -287,16 +292,7 @@ func (s *Service) RequestEditPlan(ctx context.Context, p *schemas.RequestEditPla
 	if err != nil {
 		return nil, err
 	}
-	return s.Host.RequestEditPlan(ctx, p, place, s.baseContent(place.Baseline, base), s.PutBlob, digest)
-}
-
-// ApplyProposal answers host/applyProposal.
-func (s *Service) ApplyProposal(ctx context.Context, p *schemas.ApplyParams, raw jsontext.Value) (*schemas.ApplyResult, error) {
-	place, _, err := s.current(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return s.Host.ApplyProposal(ctx, p, place, raw)
+	return s.Host.RequestEditPlan(ctx, p, place, tree, s.baseContent(place.Baseline, base), s.PutBlob, digest)
 }
 
 func (s *Service) baseContent(b schemas.Baseline, base *overlay.Snapshot) *content {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/bmatcuk/doublestar/v4"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/aspis-dev/aspis/schemas"
@@ -27,6 +28,21 @@ type Config struct {
 	Grants       []Grant                `json:"grants,omitzero"`
 	Budgets      *schemas.PolicyBudgets `json:"budgets,omitzero"`
 	Quarantine   *Quarantine            `json:"quarantine,omitzero"`
+	Apply        *Apply                 `json:"apply,omitzero"`
+}
+
+// Apply says which edits may be published. The default is the strictest of all.
+type Apply struct {
+	// HandedIn are the providers whose plans are taken from a harness though this
+	// host did not ask for them: nothing is known of what confined their author.
+	HandedIn []string `json:"handedIn,omitzero"`
+	// Protected are globs of files that make machines run code by being there and
+	// may be written all the same.
+	Protected []string `json:"protected,omitzero"`
+	// OnDrift is what becomes of a plan when the workspace has moved since:
+	// refuse (the default), merge where each touched file merges cleanly, or
+	// repropose, which merges and else asks the provider again, at most twice.
+	OnDrift string `json:"onDrift,omitzero"`
 }
 
 // Provider says how an installed provider is launched and what it may have.
@@ -110,7 +126,28 @@ func ParseConfig(name string, raw []byte) (*Config, error) {
 	}
 	k.gates("/gates", c.Gates, c.Requirements, false)
 	k.budgets("/budgets", c.Budgets)
+	k.apply("/apply", c.Apply)
 	return &c, k.result(name, raw)
+}
+
+// Values of Apply.OnDrift.
+const (
+	DriftRefuse    = "refuse"
+	DriftMerge     = "merge"
+	DriftRepropose = "repropose"
+)
+
+func (k *checks) apply(at string, a *Apply) {
+	if a == nil {
+		return
+	}
+	for i, id := range a.HandedIn {
+		k.require(fmt.Sprintf("%s/handedIn/%d", at, i), id != "", "is empty; name the provider that such plans are signed by")
+	}
+	for i, g := range a.Protected {
+		k.require(fmt.Sprintf("%s/protected/%d", at, i), g != "" && doublestar.ValidatePattern(g), "is %q, which is no glob", g)
+	}
+	k.require(at+"/onDrift", a.OnDrift == "" || slices.Contains([]string{DriftRefuse, DriftMerge, DriftRepropose}, a.OnDrift), "is %q; use refuse, merge or repropose", a.OnDrift)
 }
 
 // ParseFloor reads the organisation's floor.

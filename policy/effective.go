@@ -147,7 +147,8 @@ func (e *Effective) normal() any {
 		Grants       []Grant               `json:"grants"`
 		Providers    []Provider            `json:"providers"`
 		Budgets      map[string]int64      `json:"budgets"`
-	}{gates, defs, grants, providers, budgets}
+		Apply        Apply                 `json:"apply"`
+	}{gates, defs, grants, providers, budgets, e.Apply()}
 }
 
 // names returns the ids that a call-site requires and those that are optional,
@@ -194,6 +195,17 @@ func (e *Effective) Requirements(site schemas.CallSite) (required, optional []Re
 
 // Providers lists every provider of trusted configuration.
 func (e *Effective) Providers() []Provider { return e.layers.Config.Providers }
+
+// Apply says which edits may be published, in an order of its own.
+func (e *Effective) Apply() Apply {
+	a := Apply{OnDrift: DriftRefuse}
+	if c := e.layers.Config.Apply; c != nil {
+		a.HandedIn = slices.Compact(slices.Sorted(slices.Values(c.HandedIn)))
+		a.Protected = slices.Compact(slices.Sorted(slices.Values(c.Protected)))
+		a.OnDrift = cmp.Or(c.OnDrift, DriftRefuse)
+	}
+	return a
+}
 
 // ProvidersFor lists the installed providers that a grant or a pin names for a
 // requirement at a call-site, in the order of trusted configuration.

@@ -21,13 +21,14 @@ func assuranceCases() []Case {
 		{ID: "ASSURANCE-MEDIATED-WRITE-DOWNGRADE", Scenarios: []Scenario{{Reason: schemas.ReasonInsufficientAssurance, Setup: unconfined(schemas.MediatedWrite), Also: claimsLittle}}},
 		{ID: "ASSURANCE-ISOLATED-DOWNGRADE", Scenarios: []Scenario{{Reason: schemas.ReasonInsufficientAssurance, Setup: unconfined(schemas.Isolated), Also: claimsLittle}}},
 		{ID: "ASSURANCE-DIRECT-WRITE-REFUSAL", Run: directWrite},
-		{ID: "ASSURANCE-TRANSACTION-GUARANTEE-BOUND", Scenarios: []Scenario{{Decision: schemas.Allow, Also: func(_ *World, v *schemas.Verdict, _ string) error {
+		{ID: "ASSURANCE-TRANSACTION-GUARANTEE-BOUND", Run: positiveApply, Scenarios: []Scenario{{Decision: schemas.Allow, Also: func(_ *World, v *schemas.Verdict, _ string) error {
 			if v.Assurance.TransactionGuarantee != schemas.GuaranteeNone {
 				return fmt.Errorf("an evaluation claims %s", v.Assurance.TransactionGuarantee)
 			}
 			return nil
 		}}}},
-		{ID: "ASSURANCE-FAILED-APPLY-NO-SUCCESSFUL-RECEIPT", Run: unknownProposal},
+		{ID: "ASSURANCE-FAILED-APPLY-NO-SUCCESSFUL-RECEIPT", Run: both(unknownProposal,
+			refusedApply(applying{Behave: []string{"text=TEST-ERROR\n"}, Reasons: []string{"validation-denied"}, Decision: schemas.Deny}))},
 	}
 }
 

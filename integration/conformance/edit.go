@@ -17,15 +17,44 @@ func (l *Lab) editConfig(behave ...string) *Config {
 }
 
 func editCases() []Case {
+	const readme = "README.md"
 	return []Case{
 		{ID: "EDIT-HOST-REQUEST-PLAN-NO-WRITE", Run: planWritesNothing},
-		{ID: "EDIT-STALE-PLAN", Run: refusedPlan("stale")},
-		{ID: "EDIT-COMMAND-LIKE-OUTPUT", Run: refusedPlan("command")},
-		{ID: "EDIT-HOST-FIELD-SMUGGLING", Run: refusedPlan("smuggle")},
-		{ID: "EDIT-MALFORMED-OUTPUT", Run: func(ctx context.Context, l *Lab) error {
-			return errors.Join(refusedPlan("malformed")(ctx, l), refusedPlan("missing")(ctx, l), refusedPlan("other-id")(ctx, l))
-		}},
-		{ID: "EDIT-UNKNOWN-PROPOSAL", Run: unknownProposal},
+		{ID: "EDIT-HOST-POSITIVE-APPLY", Run: positiveApply},
+		{ID: "EDIT-HOST-STALE-PLAN", Run: both(refusedPlan("stale"), refusedApply(applying{Meanwhile: func(_ context.Context, w *World) error { return w.Write(readme, "Changed meanwhile.\n") }, Reasons: []string{"stale-baseline", "conflict", "precondition-failed"}}))},
+		{ID: "EDIT-HOST-CAS-CONFLICT", Run: both(
+			refusedApply(applying{Meanwhile: func(_ context.Context, w *World) error { return w.Write(readme, "") }, Reasons: []string{"stale-baseline", "conflict", "precondition-failed"}}),
+			refusedApply(applying{Params: otherPrecondition, Reasons: []string{"stale-baseline", "conflict", "precondition-failed", "malformed", "missing-authority", "insufficient-assurance"}}))},
+		{ID: "EDIT-HOST-PATH-POLICY", Run: pathPolicy},
+		{ID: "EDIT-HOST-UNKNOWN-PROPOSAL", Run: unknownProposal},
+		{ID: "EDIT-HOST-DENIED-VALIDATION", Run: refusedApply(applying{Behave: []string{"text=TEST-ERROR\n"}, Reasons: []string{"validation-denied"}, Decision: schemas.Deny})},
+		{ID: "EDIT-HOST-INDETERMINATE-VALIDATION", Run: both(
+			refusedApply(applying{Behave: []string{"status=incomplete"}, Reasons: []string{"validation-indeterminate"}, Decision: schemas.Indeterminate}),
+			refusedApply(applying{Setup: checker("crash"), Reasons: []string{"validation-indeterminate"}, Decision: schemas.Indeterminate}))},
+		{ID: "EDIT-HOST-COMMAND-LIKE-OUTPUT", Run: refusedPlan("command")},
+		{ID: "EDIT-HOST-DIRECT-WRITE-RISK", Run: directWrite},
+		{ID: "EDIT-HOST-MALFORMED-OUTPUT", Run: both(refusedPlan("malformed"), refusedPlan("missing"), refusedPlan("other-id"))},
+		{ID: "EDIT-HOST-HOST-FIELD-SMUGGLING", Run: refusedPlan("smuggle")},
+		{ID: "EDIT-HOST-MISSING-AUTHORITY", Run: withoutGrant},
+		{ID: "EDIT-HOST-INSUFFICIENT-ASSURANCE", Run: refusedUnconfined},
+		{ID: "EDIT-HOST-CONCURRENT-APPLY", Run: concurrentApply},
+		{ID: "EDIT-HOST-NO-FAST-PATH", Run: refusedApply(applying{Setup: checker("pass"), Reasons: []string{"validation-indeterminate"}, Decision: schemas.Indeterminate})},
+	}
+}
+
+// checker requires a second provider, which behaves in some way.
+func checker(behave string) func(*Lab, *Config) {
+	return func(l *Lab, c *Config) { l.Install(c, "checker", "checks", true, behave) }
+}
+
+// both runs one after the other.
+func both(runs ...func(context.Context, *Lab) error) func(context.Context, *Lab) error {
+	return func(ctx context.Context, l *Lab) error {
+		var errs []error
+		for _, run := range runs {
+			errs = append(errs, run(ctx, l))
+		}
+		return errors.Join(errs...)
 	}
 }
 

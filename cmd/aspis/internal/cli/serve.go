@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/aspis-dev/aspis/host"
 	"github.com/aspis-dev/aspis/host/outer"
 )
 
@@ -19,9 +18,8 @@ func (a *app) hostCommand() *cobra.Command {
 	serve := &cobra.Command{
 		Use: "serve", Short: "Speak ASP's outer seam on standard input and output", Args: cobra.NoArgs,
 		Long: `Serve host/status, host/capabilities, host/evaluateChangeset, host/queryInspect,
-host/requestEditPlan and host/authority/status as JSON-RPC, one object a line, on
-standard input and output, until the input ends. host/applyProposal answers a
-typed refusal.
+host/requestEditPlan, host/applyProposal and host/authority/status as JSON-RPC, one
+object a line, on standard input and output, until the input ends.
 
 A harness hands over the bytes of a changeset's after-blobs beforehand: with
 ` + "`aspis blob put`" + `, or on the same connection with the method aspis/putBlob, an
@@ -53,10 +51,7 @@ func (a *app) serve(ctx context.Context) error {
 	if err := a.open(ctx, b, openOptions{whyNot: why, baseTree: base, warm: true}); err != nil {
 		return err
 	}
-	s := &host.Service{Host: b.host, Repo: b.repo, Store: b.store, Root: b.repo.Root(), PolicyTree: base}
-	if b.space != nil {
-		s.Space = b.space
-	}
+	s := b.service(base)
 	// Nothing ends a blocked read of a pipe, not even closing it; so standard
 	// input is read by a goroutine that a signal leaves behind.
 	in, feed := io.Pipe()

@@ -163,6 +163,9 @@ func (a *app) openRepo(ctx context.Context) (*bench, error) {
 	if b.repo, err = gitrepo.Open(ctx, a.repo, gitrepo.Options{StateDir: filepath.Join(state, "git")}); err != nil {
 		return nil, err
 	}
+	if err := host.Recover(ctx, b.repo.Root(), state, b.log); err != nil {
+		return nil, errors.Join(err, b.repo.Close())
+	}
 	return b, nil
 }
 
