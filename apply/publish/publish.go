@@ -25,28 +25,21 @@ import (
 func (w *Workspace) Publish(ctx context.Context, changes []Change, content Content, opt Options) (Result, error) {
 	return w.publish(ctx, changes, opt, func(t *tx, o *op, i int, over sight, n *notes) error {
 		return t.stageFile(o, i, content, over, n)
-	}, content)
+	})
 }
 
 // stager stages the new file of one op.
 type stager func(t *tx, o *op, i int, over sight, n *notes) error
 
-func (w *Workspace) publish(ctx context.Context, changes []Change, opt Options, stage stager, content Content) (Result, error) {
+func (w *Workspace) publish(ctx context.Context, changes []Change, opt Options, stage stager) (Result, error) {
 	changes, err := validate(changes)
 	if err != nil {
 		return Result{}, err
 	}
+	opt.IgnoreExec = opt.IgnoreExec || w.noExec
 	s, err := w.survey(ctx, changes, opt.IgnoreExec)
 	if err != nil {
 		return Result{}, err
-	}
-	var merged []string
-	if opt.Merge && len(s.conflicts) > 0 && content != nil {
-		if changes, merged, content, err = w.mergeConflicts(ctx, changes, s, content); err != nil {
-			return Result{}, err
-		}
-		real := content
-		stage = func(t *tx, o *op, i int, over sight, n *notes) error { return t.stageFile(o, i, real, over, n) }
 	}
 	if len(s.conflicts) > 0 {
 		return Result{}, &ConflictError{Conflicts: s.conflicts}
@@ -64,7 +57,7 @@ func (w *Workspace) publish(ctx context.Context, changes []Change, opt Options, 
 		return Result{}, err
 	}
 	kept, err := t.settle(ctx)
-	res := p.result(merged, n)
+	res := p.result(n)
 	res.Kept = kept
 	if err != nil {
 		// It is committed; the next Open tidies up.
@@ -342,9 +335,9 @@ func (p *publication) commit() error {
 
 // result says what was earned: from what was used and seen, not from what was
 // asked for.
-func (p *publication) result(merged []string, n *notes) Result {
+func (p *publication) result(n *notes) Result {
 	t := p.t
-	r := Result{ID: t.j.ID, Merged: merged, Guarantee: schemas.GuaranteeStagedSnapshot}
+	r := Result{ID: t.j.ID, Guarantee: schemas.GuaranteeStagedSnapshot}
 	for _, o := range t.j.Ops {
 		r.Changed = append(r.Changed, o.Path)
 	}
@@ -358,13 +351,10 @@ func (p *publication) result(merged []string, n *notes) Result {
 	if !p.opt.Checked {
 		lower(schemas.GuaranteeWorkspaceTransactional, "nobody said that exactly this tree was checked")
 	}
-	if len(merged) > 0 {
-		lower(schemas.GuaranteeWorkspaceTransactional, "files were merged, which nobody checked: "+some(merged))
-	}
 	if !p.reread {
 		lower(schemas.GuaranteeWorkspaceTransactional, "another program wrote published files before they were read again")
 	}
-	if len(n.modesLost) > 0 {
+	if len(n.modesLost) > 0 || t.ws.noExec {
 		to := schemas.GuaranteeWorkspaceTransactional
 		if p.textOnly {
 			to = schemas.GuaranteeTextOnlyTransactional

@@ -15,8 +15,9 @@ import (
 )
 
 // kinds is a workspace, and a change of every kind to it.
-func kinds(t testing.TB) (root string, b blobs, changes []publish.Change, after map[string]string) {
-	root, b = t.TempDir(), blobs{}
+func kinds(t testing.TB, root string) (b blobs, changes []publish.Change, after map[string]string) {
+	t.Helper()
+	b = blobs{}
 	write(t, root, "mod", "one\n")
 	write(t, root, "gone/deep/x", "x\n")
 	write(t, root, "was-dir/a", "a\n")
@@ -40,11 +41,12 @@ func kinds(t testing.TB) (root string, b blobs, changes []publish.Change, after 
 	}
 	after = map[string]string{"mod": "false two\n", "was-dir": "false now a file\n", "was-file/": "", "was-file/in/": "", "was-file/in/it": "false deep\n",
 		"run": "true #!/bin/sh\n", "link": "link stays", "new/": "", "new/dir/": "", "new/dir/file": "true new\n", "empty": "false ", "stays": "false same\n"}
-	return root, b, changes, after
+	return b, changes, after
 }
 
 func TestEveryKindOfChangeIsPublishedAndUndone(t *testing.T) {
-	root, b, changes, after := kinds(t)
+	root := t.TempDir()
+	b, changes, after := kinds(t, root)
 	before := snapshot(t, root)
 	w := open(t, root, t.TempDir())
 	defer w.Close()
@@ -73,7 +75,8 @@ func TestEveryKindOfChangeIsPublishedAndUndone(t *testing.T) {
 }
 
 func TestEveryConflictIsNamedAndNothingWritten(t *testing.T) {
-	root, b, changes, _ := kinds(t)
+	root := t.TempDir()
+	b, changes, _ := kinds(t, root)
 	write(t, root, "mod", "other\n")
 	write(t, root, "was-dir/untracked", "u\n")
 	write(t, root, "empty", "")

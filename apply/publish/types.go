@@ -35,10 +35,6 @@ type Options struct {
 	// this publish makes. Without it no guarantee is called staged_snapshot.
 	Checked bool
 
-	// Merge takes a path that has moved through a three-way merge, where that
-	// gives no conflict. What is merged was checked by nobody.
-	Merge bool
-
 	// Index, where not nil, is the repository whose index is brought up to date
 	// for the paths that were published and whose entry was what Before says.
 	Index *gitrepo.Repo
@@ -56,7 +52,6 @@ type Result struct {
 	ID        string // names this publish to Undo
 	Guarantee schemas.TransactionGuarantee
 	Changed   []string // paths, sorted
-	Merged    []string // those of them that were merged
 	Limits    []string // why the guarantee is not the best one
 	Notes     []string // what else the caller may want to know
 	Kept      []Kept   // files of others that were set aside meanwhile

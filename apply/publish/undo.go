@@ -71,10 +71,10 @@ func (w *Workspace) Undo(ctx context.Context, id string, opt Options) (Result, e
 		at[o.Path] = i
 		changes = append(changes, Change{Path: o.Path, Before: o.After, After: o.Before})
 	}
-	opt.Merge, opt.IgnoreExec = false, last.j.Exec
+	opt.IgnoreExec = last.j.Exec
 	return w.publish(ctx, changes, opt, func(t *tx, o *op, i int, _ sight, _ *notes) error {
 		return t.stageOriginal(ctx, o, i, last, at[o.Path])
-	}, nil)
+	})
 }
 
 // stageOriginal stages what came out for op k of another publish.

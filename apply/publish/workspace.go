@@ -28,7 +28,9 @@ type Workspace struct {
 	area      tree
 	areaDir   string
 	locks     []*os.File
+	noExec    bool // the file system does not keep executable bits
 	recovered []Recovery
+	fault     func(string) // in recovery; for tests
 }
 
 // Open locks a workspace, by its top directory, against every other publish and
@@ -39,7 +41,11 @@ type Workspace struct {
 // Errors: *BusyError where another publish does not end within 30 seconds or the
 // context's deadline; *DamagedError where the staging area is not as this
 // program leaves it.
-func Open(ctx context.Context, root, stateDir string) (_ *Workspace, err error) {
+func Open(ctx context.Context, root, stateDir string) (*Workspace, error) {
+	return openFaulty(ctx, root, stateDir, nil)
+}
+
+func openFaulty(ctx context.Context, root, stateDir string, fault func(string)) (_ *Workspace, err error) {
 	abs, err := filepath.Abs(root)
 	if err == nil {
 		abs, err = filepath.EvalSymlinks(abs)
@@ -47,7 +53,7 @@ func Open(ctx context.Context, root, stateDir string) (_ *Workspace, err error) 
 	if err != nil {
 		return nil, fmt.Errorf("find the workspace: %w", err)
 	}
-	w := &Workspace{root: abs, tree: tree{root: -1}, area: tree{root: -1}}
+	w := &Workspace{root: abs, tree: tree{root: -1}, area: tree{root: -1}, fault: fault}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, w.Close())
@@ -73,6 +79,10 @@ func Open(ctx context.Context, root, stateDir string) (_ *Workspace, err error) 
 		return nil, err
 	}
 	w.locks = append(w.locks, lock)
+	if err := unix.Fstat(int(lock.Fd()), &st); err != nil {
+		return nil, fmt.Errorf("look at the lock: %w", err)
+	}
+	w.noExec = st.Mode&unix.S_IXUSR != 0 // it was made without
 	return w, w.recover(ctx)
 }
 
@@ -160,6 +170,7 @@ func (w *Workspace) recoverTx(ctx context.Context, name string) error {
 		return err
 	}
 	defer t.close()
+	t.fault = w.fault
 	j, committed, err := readJournal(t.dir)
 	if errors.Is(err, errTorn) {
 		return w.remove(name)

@@ -1,0 +1,3 @@
+package publish_test
+
+func writer(root string) int { return 0 }
