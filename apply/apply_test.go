@@ -40,6 +40,19 @@ func TestProtectedFiles(t *testing.T) {
 	}
 }
 
+func TestLinksStayInside(t *testing.T) {
+	for at, target := range map[string]string{"a": "/etc/passwd", "a/b": "../../x", "c": "..", "d": "", "e": ".git/config", "f/g": "../.GIT", "h": "x\x00y"} {
+		if LinkRefusal(at, target) == "" {
+			t.Errorf("%q may lead to %q", at, target)
+		}
+	}
+	for at, target := range map[string]string{"a": "b", "a/b": "../c", "x": "nowhere/at/all", "d/e": "..", "l": ".gitignore"} {
+		if why := LinkRefusal(at, target); why != "" {
+			t.Errorf("%q to %q: %s", at, target, why)
+		}
+	}
+}
+
 func edit(content string, l1, c1, l2, c2 int, text string) schemas.TextEdit {
 	return schemas.TextEdit{RangeBasis: schemas.BlobRefOf([]byte(content)), CoordinateSystem: "utf16", NewText: text,
 		Range: schemas.Range{Start: schemas.Position{Line: l1, Char: c1}, End: schemas.Position{Line: l2, Char: c2}}}

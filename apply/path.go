@@ -73,6 +73,28 @@ func Protected(p string) string {
 	return ""
 }
 
+// LinkRefusal says why a symlink may not be made at a path of the workspace: one
+// that leads out of it, or into the git directory, would let a later write
+// through it go where no plan may.
+func LinkRefusal(at, target string) string {
+	switch {
+	case target == "" || strings.ContainsRune(target, 0) || len(target) > 4095:
+		return "leads to no path"
+	case path.IsAbs(target):
+		return "leads to an absolute path"
+	}
+	to := path.Join(path.Dir(at), target)
+	if to == ".." || strings.HasPrefix(to, "../") {
+		return "leads out of the workspace"
+	}
+	for seg := range strings.SplitSeq(to, "/") {
+		if isDotGit(seg) {
+			return "leads into .git"
+		}
+	}
+	return ""
+}
+
 // inDir reports whether p lies in dir, at the top or anywhere below.
 func inDir(p, dir string) bool {
 	return p == dir || strings.HasPrefix(p, dir+"/") || strings.Contains(p, "/"+dir+"/")

@@ -25,9 +25,7 @@ func (at *attempt) judge(ctx context.Context, cs schemas.ChangeSet) (tree gitrep
 		return "", err
 	}
 	defer func() { err = errors.Join(err, w.close()) }()
-	if p := at.a.Person; p != nil {
-		w.modes = p.Modes
-	}
+	w.modes = at.modes
 	w.moved = at.target.moved(at)
 	change, err := w.captured(ctx)
 	var edit *gitrepo.EditError

@@ -21,7 +21,7 @@ import (
 // Apply is a plan that is to be published.
 type Apply struct {
 	Params schemas.ApplyParams
-	Digest string // of the request
+	Digest string // of the request; "" to have it computed
 	// Person is who hands a plan in at the command line; nil over the outer seam,
 	// where what a plan may do is for trusted policy alone to say.
 	Person *Person
@@ -30,13 +30,16 @@ type Apply struct {
 // Person is somebody whose own repository this is: what they say at the command
 // line counts like trusted configuration, for the checks never.
 type Person struct {
-	Name      string            // for the evidence
-	Modes     map[string]uint32 // git modes by path, which plans cannot carry
-	Protected []string          // globs of protected files that may be written
-	OnDrift   string            // one of policy's; "" for what policy says
-	DryRun    bool              // stop before anything is published
-	Ref       string            // publish to this ref and not to the worktree
-	Message   string            // of the commit that a ref gets
+	Name string // for the evidence
+	// Make makes the plan on the workspace as it is once nobody else publishes to
+	// it, with the git modes by path that a plan cannot carry; nil where
+	// Params.Proposal is it.
+	Make      func(context.Context, Place, gitrepo.OID) (*schemas.EditPlan, map[string]uint32, error)
+	Protected []string // globs of protected files that may be written
+	OnDrift   string   // one of policy's; "" for what policy says
+	DryRun    bool     // stop before anything is published
+	Ref       string   // publish to this ref and not to the worktree
+	Message   string   // of the commit that a ref gets
 }
 
 // maxReproposals is how often a provider is asked again (asp-wire, host/applyProposal).
@@ -65,7 +68,19 @@ func (s *Service) Apply(ctx context.Context, a Apply) (_ *schemas.ApplyResult, e
 	if err != nil {
 		return nil, err
 	}
-	at := &attempt{s: s, a: a, target: t, place: place, tree: tree, started: s.Host.now(),
+	var modes map[string]uint32
+	if a.Person != nil && a.Person.Make != nil {
+		if a.Params.Proposal, modes, err = a.Person.Make(ctx, place, tree); err != nil {
+			return nil, err
+		}
+		a.Params.ProposalID = a.Params.Proposal.ProposalID
+	}
+	if a.Digest == "" {
+		if a.Digest, err = schemas.Digest(a.Params); err != nil {
+			return nil, fmt.Errorf("digest of the request: %w", err)
+		}
+	}
+	at := &attempt{s: s, a: a, modes: modes, target: t, place: place, tree: tree, started: s.Host.now(),
 		plan: s.Host.plan(a.Params.CallSite), mode: schemas.Advisory}
 	for range maxReproposals + 1 {
 		res, again, err := at.run(ctx)
@@ -95,6 +110,7 @@ type attempt struct {
 	evidence schemas.AuthorityEvidence
 	mode     schemas.AssuranceMode // of what made the plan
 	notes    []string
+	modes    map[string]uint32 // by path, where the plan's author could say them
 	verdict  *schemas.Verdict
 	asked    int
 }
@@ -134,7 +150,7 @@ func (at *attempt) run(ctx context.Context) (res *schemas.ApplyResult, again boo
 	}
 	var todo []move
 	if err == nil {
-		todo, err = at.allowed(cs, base)
+		todo, err = at.allowed(ctx, cs, base)
 	}
 	var candidate gitrepo.OID
 	if err == nil {
@@ -339,14 +355,12 @@ func (at *attempt) fit(ctx context.Context, base *overlay.Snapshot) (schemas.Cha
 
 // allowed compares the change with what may be written at all. Protected files
 // are always named, also where they may be written.
-func (at *attempt) allowed(cs schemas.ChangeSet, base *overlay.Snapshot) ([]move, error) {
-	var modes map[string]uint32
+func (at *attempt) allowed(ctx context.Context, cs schemas.ChangeSet, base *overlay.Snapshot) ([]move, error) {
 	allow := at.s.Host.opt.Policy.Apply().Protected
 	if p := at.a.Person; p != nil {
-		modes = p.Modes
 		allow = append(slices.Clone(allow), p.Protected...)
 	}
-	todo, err := moves(cs, modes, base)
+	todo, err := moves(cs, at.modes, base)
 	if err != nil {
 		return nil, err
 	}
@@ -356,6 +370,15 @@ func (at *attempt) allowed(cs schemas.ChangeSet, base *overlay.Snapshot) ([]move
 		}
 		if m.before.mode == gitrepo.ModeGitlink || m.after.mode == gitrepo.ModeGitlink {
 			return nil, &refusal{reason: "unsupported", detail: fmt.Sprintf("%q is a submodule", m.path)}
+		}
+		if m.after.mode == gitrepo.ModeSymlink {
+			target, err := at.s.read(ctx, base, m.after.blob)
+			if err != nil {
+				return nil, err
+			}
+			if why := apply.LinkRefusal(m.path, string(target)); why != "" {
+				return nil, &refusal{reason: "unsupported", detail: fmt.Sprintf("%q would be a symlink that %s", m.path, why)}
+			}
 		}
 		why := apply.Protected(m.path)
 		if why == "" {

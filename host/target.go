@@ -33,15 +33,6 @@ func (s *Service) target(ctx context.Context, a Apply) (target, error) {
 	return openWorktree(ctx, s)
 }
 
-// Standing is the baseline that a person's edit is applied to.
-func (s *Service) Standing(ctx context.Context, p *Person) (Place, gitrepo.OID, error) {
-	if p != nil && p.Ref != "" {
-		t := &refTarget{s: s, ref: p.Ref}
-		return t.current(ctx)
-	}
-	return s.current(ctx)
-}
-
 // refTarget makes a commit and moves a ref to it. Git's own compare and swap
 // makes that one step.
 type refTarget struct {

@@ -42,6 +42,7 @@ type results struct {
 	ColdStart *coldStarts  `json:"coldStart,omitzero"`
 	Check     *checkResult `json:"check,omitzero"`
 	Scale     *scaled      `json:"scale,omitzero"`
+	Snapshots *snapshots   `json:"snapshots,omitzero"`
 }
 
 type machine struct {
@@ -72,6 +73,8 @@ func run(ctx context.Context) (code int, err error) {
 	flag.IntVar(&opt.checks, "checks", 10, "how often a whole check is made; 0 leaves this out")
 	flag.DurationVar(&opt.idle, "idle", 60*time.Millisecond, "pause before each measurement: a busy machine hides what some kernel calls cost")
 	flag.StringVar(&trees, "trees", "100,10000,100000", "`sizes` of the trees, in files, that a host that stays is measured on; empty leaves this out")
+	largest := 0
+	flag.IntVar(&largest, "snapshots", 90_000, "`files` of the repository that snapshots are measured on; 0 leaves this out")
 	flag.StringVar(&out, "json", "", "write the numbers to this `file` as well")
 	flag.Parse()
 	if opt.rounds < 0 || opt.rounds > 10_000 || opt.checks < 0 || opt.checks > 1_000 {
@@ -125,6 +128,12 @@ func run(ctx context.Context) (code int, err error) {
 			return 0, fmt.Errorf("trees of several sizes: %w", err)
 		}
 		res.Scale.print(os.Stdout)
+	}
+	if largest >= changed*7 && e.WhyNot == "" {
+		if res.Snapshots, err = measureSnapshots(ctx, opt, largest); err != nil {
+			return 0, fmt.Errorf("snapshots: %w", err)
+		}
+		res.Snapshots.print(os.Stdout)
 	}
 	if out == "" {
 		return 0, nil

@@ -47,6 +47,13 @@ type Config struct {
 	Grants       []Grant                `json:"grants"`
 	Budgets      *schemas.PolicyBudgets `json:"budgets,omitzero"`
 	Quarantine   *Quarantine            `json:"quarantine,omitzero"`
+	Apply        *ApplyRules            `json:"apply,omitzero"`
+}
+
+// ApplyRules say which edits may be published, beyond what always may.
+type ApplyRules struct {
+	HandedIn []string `json:"handedIn,omitzero"`
+	OnDrift  string   `json:"onDrift,omitzero"`
 }
 
 // Provider is an installed provider.

@@ -83,11 +83,19 @@ func (a *app) apply(ctx context.Context, f applyFlags, from string) error {
 		return err
 	}
 	return a.withService(ctx, why, func(b *bench, s *host.Service) error {
-		plan, err := a.handIn(ctx, b, s, text, person)
-		if err != nil {
-			return err
+		params := schemas.ApplyParams{CallSite: site, Intent: "user"}
+		if bytes.TrimLeft(text, " \t\r\n")[0] == '{' {
+			plan, err := readPlan(text)
+			if err != nil {
+				return err
+			}
+			params.ProposalID, params.Proposal = plan.ProposalID, plan
+		} else {
+			person.Make = func(ctx context.Context, place host.Place, tree gitrepo.OID) (*schemas.EditPlan, map[string]uint32, error) {
+				return a.planOf(ctx, b, place, tree, text)
+			}
 		}
-		return a.publish(ctx, s, plan, person, site)
+		return a.publish(ctx, s, host.Apply{Params: params, Person: person})
 	})
 }
 
@@ -177,30 +185,21 @@ func (b *bench) service(policyTree gitrepo.OID) *host.Service {
 	return s
 }
 
-// handIn makes a plan of what was given, on the workspace as it is.
-func (a *app) handIn(ctx context.Context, b *bench, s *host.Service, text []byte, p *host.Person) (*schemas.EditPlan, error) {
-	if bytes.TrimLeft(text, " \t\r\n")[0] == '{' {
-		return readPlan(text)
-	}
-	place, tree, err := s.Standing(ctx, p)
+// planOf makes a plan of a patch, on the workspace as it is.
+func (a *app) planOf(ctx context.Context, b *bench, place host.Place, tree gitrepo.OID, patch []byte) (*schemas.EditPlan, map[string]uint32, error) {
+	after, err := b.repo.ApplyPatch(ctx, tree, bytes.NewReader(patch))
 	if err != nil {
-		return nil, err
-	}
-	after, err := b.repo.ApplyPatch(ctx, tree, bytes.NewReader(text))
-	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	capture, err := b.repo.Compare(ctx, tree, after)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if len(capture.Entries) == 0 {
-		return nil, errors.New("the patch changes nothing")
+		return nil, nil, errors.New("the patch changes nothing")
 	}
 	capture.Baseline = place.Baseline
-	plan, modes, err := host.HandIn(ctx, b.repo, b.store, capture, "aspis-apply", a.version)
-	p.Modes = modes
-	return plan, err
+	return host.HandIn(ctx, b.repo, b.store, capture, "aspis-apply", a.version)
 }
 
 // readPlan takes an EditPlan, or the answer to host/requestEditPlan around one.
@@ -226,13 +225,15 @@ func readPlan(text []byte) (*schemas.EditPlan, error) {
 }
 
 // publish applies a plan and tells what came of it.
-func (a *app) publish(ctx context.Context, s *host.Service, plan *schemas.EditPlan, person *host.Person, site schemas.CallSite) error {
-	params := schemas.ApplyParams{CallSite: site, ProposalID: plan.ProposalID, Intent: "user", Proposal: plan}
-	digest, err := schemas.Digest(params)
-	if err != nil {
-		return fmt.Errorf("digest of the request: %w", err)
+func (a *app) publish(ctx context.Context, s *host.Service, ask host.Apply) error {
+	plan := ask.Params.Proposal
+	if make := ask.Person.Make; make != nil {
+		ask.Person.Make = func(ctx context.Context, place host.Place, tree gitrepo.OID) (_ *schemas.EditPlan, modes map[string]uint32, err error) {
+			plan, modes, err = make(ctx, place, tree)
+			return plan, modes, err
+		}
 	}
-	res, err := s.Apply(ctx, host.Apply{Params: params, Digest: digest, Person: person})
+	res, err := s.Apply(ctx, ask)
 	if err != nil {
 		return err
 	}
