@@ -62,7 +62,7 @@ func Check(ctx context.Context, plan *schemas.EditPlan, base Base) error {
 			}
 			// Names that fold to one would overwrite each other on some machines.
 			key := strings.ToLower(p)
-			if other, dup := seen[key]; dup && !(p == d.To && other == d.Path) {
+			if other, dup := seen[key]; dup && (p != d.To || other != d.Path) {
 				return &Problem{Path: p, Detail: fmt.Sprintf("it is changed together with %q", other)}
 			}
 			seen[key] = p

@@ -119,6 +119,12 @@ func (s *Service) Close() error {
 	return errors.Join(errs...)
 }
 
+// Place is the workspace as it is, with a baseline for requests.
+func (s *Service) Place(ctx context.Context) (Place, error) {
+	place, _, err := s.current(ctx)
+	return place, err
+}
+
 // Status answers host/status.
 func (s *Service) Status(ctx context.Context) (*schemas.HostStatus, error) {
 	place, _, err := s.current(ctx)

@@ -451,3 +451,34 @@ func TestApplyFromManyProcesses(t *testing.T) {
 		}
 	}
 }
+
+// TestFixes makes what findings propose: inline, several in one file, and by
+// reference to an edit provider.
+func TestFixes(t *testing.T) {
+	l := lab(t)
+	w := world(t, l, l.NewConfig("fix"))
+	write(t, w, "src/new.go", "// TEST-ERROR one TEST-WARNING\n\n// TEST-ERROR\n")
+	write(t, w, "README.md", "TEST-INFO\n")
+	if o := runIn(t, w, "fix", "--dry-run"); o.Code != 0 || !strings.Contains(o.Stdout, "would be published") {
+		t.Errorf("%+v", o)
+	}
+	if o := runIn(t, w, "fix", "--code", "other/*"); o.Code != 0 || o.Stdout != "nothing to fix\n" {
+		t.Errorf("%+v", o)
+	}
+	if o := runIn(t, w, "fix"); o.Code != 0 || !strings.Contains(o.Stdout, "staged_snapshot") {
+		t.Errorf("%+v", o)
+	}
+	got := files(t, w.Repo)
+	if got["src/new.go"] != fmt.Sprintf("false %q", "// mended one mended\n\n// mended\n") || got["README.md"] != fmt.Sprintf("false %q", "mended\n") {
+		t.Errorf("%s, %s", got["src/new.go"], got["README.md"])
+	}
+
+	both := []schemas.CapabilityFamily{schemas.Check, schemas.Edit}
+	c := l.NewConfig("edit-ref", "edit", "text=By the provider.\n")
+	c.Providers[0].Capabilities, c.Requirements[0].Capabilities = both, both
+	w = world(t, l, c)
+	write(t, w, "README.md", "TEST-ERROR\n")
+	if o := runIn(t, w, "fix"); o.Code != 0 || files(t, w.Repo)["README.md"] != fmt.Sprintf("false %q", "By the provider.\n") {
+		t.Errorf("%+v: %s", o, files(t, w.Repo)["README.md"])
+	}
+}

@@ -348,6 +348,22 @@ func (p *provider) readAfter(changes []change) map[string]string {
 	return texts
 }
 
+// fix adds to a finding how it could be mended: inline with fix, which takes the
+// marker out, or by reference with edit-ref.
+func (p *provider) fix(finding object, path, text string, marker object) {
+	sum := sha256.Sum256([]byte(text))
+	ref := "blob:sha256:" + hex.EncodeToString(sum[:])
+	switch {
+	case p.is("fix"):
+		baseline := object{"rev": "git:tree:" + strings.Repeat("0", 40)}
+		finding["fix"] = object{"workspaceEdit": object{"baseline": baseline, "documentChanges": []any{object{
+			"path": path, "kind": "modify", "precondition": object{"expectedDigest": ref},
+			"edits": []any{object{"range": marker, "rangeBasis": ref, "coordinateSystem": "utf16", "newText": "mended"}}}}}}
+	case p.is("edit-ref"):
+		finding["fix"] = object{"editRef": "replace-resource", "args": object{}}
+	}
+}
+
 // diagnose reports each line that holds TEST-ERROR, TEST-WARNING or TEST-INFO.
 func (p *provider) diagnose(texts map[string]string) []any {
 	out := []any{}
@@ -365,12 +381,14 @@ func (p *provider) diagnose(texts map[string]string) []any {
 			for marker, severity := range map[string]string{"TEST-ERROR": "error", "TEST-WARNING": "warning", "TEST-INFO": "info"} {
 				if at := strings.Index(line, marker); at >= 0 {
 					sum := sha256.Sum256([]byte(path + marker + line))
+					whole := object{"start": object{"line": n, "char": at}, "end": object{"line": n, "char": at + len(marker)}}
 					out = append(out, object{
 						"code": code, "severity": severity, "source": "test", "message": "found " + marker,
 						"location": object{"path": path, "range": object{
 							"start": object{"line": n, "char": at}, "end": object{"line": n, "char": at + len(marker)}}},
 						"fingerprint": hex.EncodeToString(sum[:]), "introduced": true,
 					})
+					p.fix(out[len(out)-1].(object), path, texts[path], whole)
 				}
 			}
 		}
