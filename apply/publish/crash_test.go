@@ -27,6 +27,7 @@ const (
 	stateEnv = "ASPIS_PUBLISH_STATE"
 	seedEnv  = "ASPIS_PUBLISH_SEED"
 	pointEnv = "ASPIS_PUBLISH_POINT" // the step to die at
+	styleEnv = "ASPIS_PUBLISH_STYLE" // how to write
 )
 
 func TestMain(m *testing.M) {
@@ -38,6 +39,9 @@ func TestMain(m *testing.M) {
 
 func child(job string) int {
 	seed, _ := strconv.ParseUint(os.Getenv(seedEnv), 10, 64)
+	if job == "write" {
+		return writer(os.Getenv(rootEnv))
+	}
 	point, _ := strconv.Atoi(os.Getenv(pointEnv))
 	n := 0
 	die := func(string) {
@@ -67,8 +71,6 @@ func child(job string) int {
 		_, err = w.Publish(ctx, p.changes, p.content, opt)
 	case "undo":
 		_, err = w.Undo(ctx, "", opt)
-	case "write":
-		return writer(os.Getenv(rootEnv))
 	}
 	var conflict *publish.ConflictError
 	switch {

@@ -62,7 +62,8 @@ func (t *tx) rollBack(ctx context.Context) (restored []string, left []Left, err 
 		return nil, nil, err
 	}
 	slices.Sort(restored)
-	return restored, left, t.discard(ctx)
+	aside, err := t.discard(ctx)
+	return restored, append(left, aside...), err
 }
 
 // deletes is how many ops delete; they come first.
@@ -77,7 +78,7 @@ func (t *tx) deletes() int {
 
 // discard removes a publish that was taken back. The journal goes first:
 // without it nothing is ever taken back again.
-func (t *tx) discard(ctx context.Context) error {
+func (t *tx) discard(ctx context.Context) (aside []Left, err error) {
 	for i, o := range t.j.Ops {
 		for _, at := range []struct {
 			dir  int
@@ -88,24 +89,26 @@ func (t *tx) discard(ctx context.Context) error {
 			}
 			s, err := t.look.once(ctx, at.dir, at.name)
 			if err != nil {
-				return fmt.Errorf("look at the staging area: %w", err)
+				return nil, fmt.Errorf("look at the staging area: %w", err)
 			}
 			// Others may have written into a file of ours while it was published.
 			if s.exists() && (!t.look.matches(s, o.After) || s.quiet == quietNo) {
-				if _, err := t.setAside(at.dir, at.name, o, ""); err != nil {
-					return err
+				l, err := t.setAside(at.dir, at.name, o, "was written by another program while it was published; what that wrote is kept")
+				if err != nil {
+					return nil, err
 				}
+				aside = append(aside, *l)
 			}
 		}
 	}
 	if err := unix.Unlinkat(t.dir, journalName, 0); err != nil && !errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("remove the journal: %w", err)
+		return nil, fmt.Errorf("remove the journal: %w", err)
 	}
 	if err := unix.Fsync(t.dir); err != nil {
-		return fmt.Errorf("remove the journal: %w", err)
+		return nil, fmt.Errorf("remove the journal: %w", err)
 	}
 	t.at("journal removed")
-	return t.ws.remove(t.name)
+	return aside, t.ws.remove(t.name)
 }
 
 // settle ends a publish that was committed, and makes it the last one. It tells

@@ -192,7 +192,7 @@ func (t *tx) judgeOut(ctx context.Context, l *looker, i int) (*Conflict, quiet, 
 	if ino, err := inode(t.old, slot(i)); err != nil || ino != 0 {
 		dir = t.old
 	}
-	s, err := l.look(ctx, dir, slot(i))
+	s, err := l.once(ctx, dir, slot(i))
 	if err != nil {
 		return nil, 0, fmt.Errorf("look at what came out of %q: %w", o.Path, err)
 	}
@@ -277,7 +277,7 @@ func (t *tx) revertCreate(ctx context.Context, dir int, name string, i int) (boo
 		}
 		t.at("taken away")
 	}
-	s, err := t.look.look(ctx, t.old, slot(i))
+	s, err := t.look.once(ctx, t.old, slot(i))
 	if err != nil {
 		return false, nil, fmt.Errorf("look at %q: %w", o.Path, err)
 	}
@@ -295,42 +295,55 @@ func (t *tx) revertCreate(ctx context.Context, dir int, name string, i int) (boo
 	return false, &Left{Path: o.Path, Detail: "was written by another program after it was created, and stays"}, nil
 }
 
-// revertChange lets a path and what came out of it change places again.
+// maxTurns bounds how often a path is exchanged until what another program wrote
+// last lies there.
+const maxTurns = 32
+
+// revertChange lets a path and what came out of it change places again. What
+// comes out now is what had been placed there, unless another program wrote the
+// path meanwhile: then that is newer, and goes back in its turn.
 func (t *tx) revertChange(ctx context.Context, dir int, name string, outDir int, outName string, i int) (bool, *Left, error) {
 	o := t.j.Ops[i]
 	const foreign = "was written by another program after it was changed, and stays as that left it"
-	can, err := exchange(outDir, outName, dir, name)
-	if !can {
-		return t.swapBack(ctx, dir, name, outDir, outName, i)
-	}
-	if errors.Is(err, unix.ENOENT) { // somebody deleted it
-		_, err = place(outDir, outName, dir, name)
-		if errors.Is(err, unix.EEXIST) {
+	placed := sight{state: o.After, st: unix.Stat_t{Ino: o.Ino}}
+	for turn := 0; ; turn++ {
+		mine, err := t.look.once(ctx, outDir, outName)
+		if err != nil {
+			return false, nil, fmt.Errorf("look at %q: %w", o.Path, err)
+		}
+		can, err := exchange(outDir, outName, dir, name)
+		if !can {
+			return t.swapBack(ctx, dir, name, outDir, outName, i)
+		}
+		if errors.Is(err, unix.ENOENT) { // somebody deleted it
+			_, err = place(outDir, outName, dir, name)
+			if errors.Is(err, unix.EEXIST) && turn < maxTurns {
+				continue // and made it anew
+			}
+			if err != nil {
+				return false, nil, fmt.Errorf("put %q back: %w", o.Path, err)
+			}
+			return turn == 0, nil, nil
+		}
+		if err != nil {
+			return false, nil, fmt.Errorf("put %q back: %w", o.Path, err)
+		}
+		t.at("exchanged back")
+		came, err := t.look.once(ctx, outDir, outName)
+		if err != nil {
+			return false, nil, fmt.Errorf("look at %q: %w", o.Path, err)
+		}
+		// In a copy of the workspace a staged file has another inode.
+		same := (turn == 0 || came.st.Ino == placed.st.Ino) && t.look.matches(came, placed.state) && came.quiet != quietNo || came.dir && placed.dir
+		if turn == 0 && same {
+			return true, nil, nil
+		}
+		if same || turn == maxTurns {
 			left, err := t.setAside(outDir, outName, o, foreign)
 			return false, left, err
 		}
-		return err == nil, nil, err
+		placed = mine
 	}
-	if err != nil {
-		return false, nil, fmt.Errorf("put %q back: %w", o.Path, err)
-	}
-	t.at("exchanged back")
-	s, err := t.look.look(ctx, outDir, outName)
-	if err != nil {
-		return false, nil, fmt.Errorf("look at %q: %w", o.Path, err)
-	}
-	if t.look.matches(s, o.After) && s.quiet != quietNo {
-		return true, nil, nil
-	}
-	// What other programs wrote last is what stays to be seen.
-	if _, err := exchange(outDir, outName, dir, name); errors.Is(err, unix.ENOENT) {
-		_, err = place(outDir, outName, dir, name)
-		return false, &Left{Path: o.Path, Detail: foreign}, err
-	} else if err != nil {
-		return false, nil, fmt.Errorf("put %q back: %w", o.Path, err)
-	}
-	left, err := t.setAside(outDir, outName, o, foreign)
-	return false, left, err
 }
 
 // backPrefix begins the names in old/ of published files that were taken back.
@@ -355,7 +368,7 @@ func (t *tx) swapBack(ctx context.Context, dir int, name string, outDir int, out
 		t.at("taken away")
 	}
 	if ino != 0 {
-		s, err := t.look.look(ctx, t.old, back)
+		s, err := t.look.once(ctx, t.old, back)
 		if err != nil {
 			return false, nil, fmt.Errorf("look at %q: %w", o.Path, err)
 		}

@@ -78,5 +78,5 @@ type Recovery struct {
 type Left struct {
 	Path   string
 	Detail string
-	Kept   string // where the earlier content lies; "" where there was none
+	Kept   string // the file in which content lies that could not stay at the path; "" where there is none
 }
