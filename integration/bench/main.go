@@ -42,6 +42,7 @@ type results struct {
 	ColdStart *coldStarts  `json:"coldStart,omitzero"`
 	Check     *checkResult `json:"check,omitzero"`
 	Scale     *scaled      `json:"scale,omitzero"`
+	Applies   *applies     `json:"applies,omitzero"`
 	Snapshots *snapshots   `json:"snapshots,omitzero"`
 }
 
@@ -134,6 +135,12 @@ func run(ctx context.Context) (code int, err error) {
 			return 0, fmt.Errorf("snapshots: %w", err)
 		}
 		res.Snapshots.print(os.Stdout)
+	}
+	if opt.checks > 0 {
+		if res.Applies, err = measureApplies(ctx, opt); err != nil {
+			return 0, fmt.Errorf("publishing: %w", err)
+		}
+		res.Applies.print(os.Stdout)
 	}
 	if out == "" {
 		return 0, nil
