@@ -5,11 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/aspis-dev/aspis/overlay/gitrepo"
 )
@@ -133,8 +130,7 @@ func (s *Store) writeBaseline(ctx context.Context, src Source, tree gitrepo.OID,
 	if err := s.finish(id, delta{files: files}); err != nil {
 		return err
 	}
-	// All of it must be on disk before the database says that it is.
-	if err := syncAround(s.manifestPath(id)); err != nil {
+	if err := s.onDiskSoon(id, files); err != nil {
 		return err
 	}
 	return s.commit(ctx, key, active, sizeOf(files), int64(len(files)))
@@ -166,18 +162,4 @@ func sizeOf(files []File) (n int64) {
 		n += (f.Size+block-1)/block*block + block/8
 	}
 	return n
-}
-
-// syncAround forces the file system that holds a path to the disk: with many
-// files that is far quicker than one after another.
-func syncAround(path string) error {
-	d, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return fmt.Errorf("sync a layer: %w", err)
-	}
-	defer d.Close()
-	if err := unix.Syncfs(int(d.Fd())); err != nil {
-		return fmt.Errorf("sync a layer: %w", err)
-	}
-	return nil
 }

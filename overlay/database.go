@@ -100,16 +100,23 @@ func (db database) layerOf(ctx context.Context, key string) (id string, err erro
 	return id, err
 }
 
-// lookup gives the number of a key's layer, or "" where there is none.
+// lookup gives the number of a key's layer, or "" where there is none. A
+// baseline that the machine's end has come upon is removed.
 func (s *Store) lookup(ctx context.Context, key string) (id string, err error) {
 	if err := s.locked(ctx, func(ctx context.Context, db database) error {
-		id, err = db.layerOf(ctx, key)
-		return err
+		if id, err = db.layerOf(ctx, key); err != nil || id == "" || !strings.HasPrefix(key, baselinePrefix) || s.isOnDisk(id) {
+			return err
+		}
+		id = ""
+		return s.forget(ctx, db, key)
 	}); err != nil || id == "" {
 		return "", err
 	}
 	if _, err := os.Lstat(s.manifestPath(id)); err != nil {
 		return "", &DamagedError{Dir: s.dir, Detail: fmt.Sprintf("the layer %s has no manifest (%v)", id, err)}
+	}
+	if strings.HasPrefix(key, baselinePrefix) {
+		s.settleLater(id)
 	}
 	return id, nil
 }

@@ -90,6 +90,7 @@ func (f *fixture) open(state string) {
 		f.t.Fatal(err)
 	}
 	f.state = state
+	f.t.Cleanup(f.store.Wait)
 }
 
 func (f *fixture) command(input string, args ...string) *exec.Cmd {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -39,6 +40,9 @@ type Store struct {
 	userns bool          // not the machine's own user namespace
 	turn   chan struct{} // full while this process holds or awaits the lock
 	swept  atomic.Bool   // what the dead had left was looked for
+
+	settling sync.Mutex     // held by the one that forces layers to disk
+	settlers sync.WaitGroup // those that do, or wait to
 }
 
 // Open makes the directory ready. It must lie on a file system that overlayfs

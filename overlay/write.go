@@ -69,6 +69,9 @@ func writeFiles(ctx context.Context, src Source, layer string, entries []gitrepo
 				if from >= len(entries) {
 					return nil
 				}
+				if err := wr.ask(entries[from:min(from+batch, len(entries))]); err != nil {
+					return err
+				}
 				for i := from; i < min(from+batch, len(entries)); i++ {
 					if ctx.Err() != nil {
 						return context.Cause(ctx)
@@ -99,6 +102,18 @@ type writer struct {
 	blobs *gitrepo.BlobReader
 	hash  hash.Hash
 	buf   []byte
+}
+
+// ask tells git what comes next.
+func (w *writer) ask(entries []gitrepo.TreeEntry) error {
+	var oids []gitrepo.OID
+	for _, e := range entries {
+		switch e.Mode {
+		case gitrepo.ModeFile, gitrepo.ModeExec, gitrepo.ModeSymlink:
+			oids = append(oids, e.OID)
+		}
+	}
+	return w.blobs.Ask(oids)
 }
 
 func (w *writer) write(e gitrepo.TreeEntry) (File, error) {

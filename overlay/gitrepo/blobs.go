@@ -10,10 +10,13 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"os"
 	"os/exec"
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // BlobReader reads objects through one git cat-file. It is for one goroutine.
@@ -24,8 +27,9 @@ type BlobReader struct {
 	errOut *limited
 	cancel context.CancelFunc
 
-	partial bool // the clone is a partial one
-	last    OID  // of the last answer
+	asked   []OID // names that were asked for ahead and not yet answered
+	partial bool  // the clone is a partial one
+	last    OID   // of the last answer
 }
 
 // Blobs starts a reader; Close must be called.
@@ -38,6 +42,7 @@ func (r *Repo) Blobs(ctx context.Context) (*BlobReader, error) {
 	if b.in, err = cmd.StdinPipe(); err == nil {
 		var out io.ReadCloser
 		if out, err = cmd.StdoutPipe(); err == nil {
+			widen(out)
 			b.out = bufio.NewReaderSize(out, 256<<10)
 			err = r.start(cmd)
 		}
@@ -49,6 +54,43 @@ func (r *Repo) Blobs(ctx context.Context) (*BlobReader, error) {
 	return b, nil
 }
 
+// widen lets git write on while what it wrote is being used. Where the pipe
+// cannot be made larger it stays as it is.
+func widen(pipe io.ReadCloser) {
+	f, ok := pipe.(*os.File)
+	if !ok {
+		return
+	}
+	if c, err := f.SyscallConn(); err == nil {
+		_ = c.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, 1<<20) })
+	}
+}
+
+// MaxAhead is how many blobs can be asked for ahead: so many names fit into a
+// pipe, so that asking never waits.
+const MaxAhead = 512
+
+// Ask asks for blobs that will be read next, in this order, so that git finds
+// the next while one is being used. Every one of them must be taken by Read.
+func (b *BlobReader) Ask(oids []OID) error {
+	if len(b.asked)+len(oids) > MaxAhead {
+		return fmt.Errorf("ask for %d objects at once: at most %d can be", len(b.asked)+len(oids), MaxAhead)
+	}
+	var names strings.Builder
+	for _, oid := range oids {
+		if !validOID(string(oid)) {
+			return &UnknownRevisionError{Rev: string(oid)}
+		}
+		names.WriteString(string(oid))
+		names.WriteByte('\n')
+	}
+	if _, err := io.WriteString(b.in, names.String()); err != nil {
+		return b.broken(err)
+	}
+	b.asked = append(b.asked, oids...)
+	return nil
+}
+
 // Open asks for one object by a name that holds no newline and returns its
 // type, its size and its bytes, which must be read to the end before the next
 // call. At the end it is seen whether the bytes are those that the id stands for,
@@ -56,6 +98,13 @@ func (r *Repo) Blobs(ctx context.Context) (*BlobReader, error) {
 func (b *BlobReader) Open(name string) (kind string, size int64, content io.Reader, err error) {
 	if strings.ContainsAny(name, "\n\r") {
 		return "", 0, nil, &UnknownRevisionError{Rev: name}
+	}
+	if len(b.asked) > 0 {
+		if string(b.asked[0]) != name {
+			return "", 0, nil, fmt.Errorf("%s was asked for before %s", b.asked[0], name)
+		}
+		b.asked = b.asked[1:]
+		return b.answer(name)
 	}
 	if _, err := io.WriteString(b.in, name+"\n"); err != nil {
 		return "", 0, nil, b.broken(err)
