@@ -39,8 +39,11 @@ func TestMain(m *testing.M) {
 
 func child(job string) int {
 	seed, _ := strconv.ParseUint(os.Getenv(seedEnv), 10, 64)
-	if job == "write" {
+	switch job {
+	case "write":
 		return writer(os.Getenv(rootEnv))
+	case "disk":
+		return serveDisk(os.Getenv(rootEnv), int64(seed))
 	}
 	point, _ := strconv.Atoi(os.Getenv(pointEnv))
 	n := 0
