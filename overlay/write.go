@@ -11,6 +11,7 @@ import (
 	"os"
 	"path"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -29,9 +30,11 @@ const (
 	// maxWriters bounds the git processes that one snapshot is written from.
 	maxWriters = 8
 
-	// batch is how many files in path order one writer takes at a time: enough
-	// for a directory to be opened once, few enough for all to end together.
-	batch = 64
+	// A writer takes so many files in path order at a time: enough for a directory
+	// to be opened once and not to be written by two, few enough for all to end
+	// together.
+	minBatch = 64
+	maxBatch = 1024
 
 	copyBuffer = 128 << 10
 )
@@ -47,6 +50,7 @@ func writeFiles(ctx context.Context, src Source, layer string, entries []gitrepo
 	defer unix.Close(root)
 	files := make([]File, len(entries))
 	var next atomic.Int64
+	batch := min(max(len(entries)/(16*runtime.GOMAXPROCS(0)), minBatch), maxBatch)
 	g, ctx := errgroup.WithContext(ctx)
 	for w := range min(runtime.GOMAXPROCS(0), (len(entries)+batch-1)/batch, maxWriters) {
 		reader := first
@@ -65,20 +69,15 @@ func writeFiles(ctx context.Context, src Source, layer string, entries []gitrepo
 			defer wr.dirs.Close()
 			defer func() { err = errors.Join(err, reader.Close()) }()
 			for {
-				from := int(next.Add(batch)) - batch
+				from := int(next.Add(int64(batch))) - batch
 				if from >= len(entries) {
 					return nil
 				}
-				if err := wr.ask(entries[from:min(from+batch, len(entries))]); err != nil {
-					return err
-				}
-				for i := from; i < min(from+batch, len(entries)); i++ {
-					if ctx.Err() != nil {
-						return context.Cause(ctx)
+				for part := range slices.Chunk(entries[from:min(from+batch, len(entries))], gitrepo.MaxAhead) {
+					if err := wr.writeAll(ctx, part, files[from:]); err != nil {
+						return err
 					}
-					if files[i], err = wr.write(entries[i]); err != nil {
-						return fmt.Errorf("write %q: %w", entries[i].Path, err)
-					}
+					from += len(part)
 				}
 			}
 		})
@@ -102,6 +101,22 @@ type writer struct {
 	blobs *gitrepo.BlobReader
 	hash  hash.Hash
 	buf   []byte
+}
+
+// writeAll writes entries and puts what they are into files.
+func (w *writer) writeAll(ctx context.Context, entries []gitrepo.TreeEntry, files []File) (err error) {
+	if err := w.ask(entries); err != nil {
+		return err
+	}
+	for i, e := range entries {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if files[i], err = w.write(e); err != nil {
+			return fmt.Errorf("write %q: %w", e.Path, err)
+		}
+	}
+	return nil
 }
 
 // ask tells git what comes next.

@@ -1,0 +1,259 @@
+package overlay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/aspis-dev/aspis/overlay/gitrepo"
+	"github.com/aspis-dev/aspis/schemas"
+)
+
+// at opens another repository with the same store.
+func (f *fixture) at(dir string) *plain {
+	f.t.Helper()
+	return &plain{t: f.t, store: f.store, space: f.space, dir: dir}
+}
+
+func (f *fixture) source(dir string) WorkSource {
+	f.t.Helper()
+	repo, err := gitrepo.Open(context.Background(), dir, gitrepo.Options{StateDir: f.state + "/git"})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() { repo.Close() })
+	src, err := SourceOf(repo)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return src
+}
+
+// inPlace runs a script with every part of a work area mounted where its
+// directory really is, as a session would.
+func (p *plain) inPlace(w *WorkArea, script string) string {
+	p.t.Helper()
+	m, err := w.Mount(context.Background(), p.space)
+	p.must(err)
+	var out []byte
+	err = p.space.Do(func() (err error) {
+		for _, part := range m.Parts {
+			if err := unix.Mount(part.Path, part.Dir, "", unix.MS_BIND, ""); err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, unix.Unmount(part.Dir, unix.MNT_DETACH)) }()
+		}
+		cmd := exec.Command("sh", "-euc", script)
+		cmd.Dir = w.Dir()
+		cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1", "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@b",
+			"GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@b")
+		if out, err = cmd.CombinedOutput(); err != nil {
+			err = fmt.Errorf("%w: %s", err, out)
+		}
+		return err
+	})
+	p.must(errors.Join(err, m.Close()))
+	return string(out)
+}
+
+// gitWork is what an agent may do with git, and its marks.
+const gitWork = `
+	git checkout -q -b agent; echo agent >agent.txt; git add agent.txt; git commit -qm "by the agent"
+	git config core.hooksPath /tmp/evil; mkdir -p "$(git rev-parse --git-common-dir)/hooks"
+	echo evil >"$(git rev-parse --git-common-dir)/hooks/post-checkout"
+	git stash list; git gc -q --prune=now; git fsck --strict 2>&1; git log --format=%s -1; git status --porcelain`
+
+// TestGitInAWorkArea commits, packs and configures in work areas over
+// repositories of every kind, none of which notices.
+func TestGitInAWorkArea(t *testing.T) {
+	f := newFixture(t)
+	f.write("a", "1\n")
+	f.write("sub/dir/b", "2\n")
+	f.write(".gitignore", "build/\n*.o\n")
+	f.git("add", "-A")
+	f.git("commit", "-qm", "one")
+	f.write("a", "2\n")
+	f.git("commit", "-qam", "two")
+	elsewhere := t.TempDir()
+	kinds := map[string]string{"main": f.dir}
+	make := func(name string, args ...string) {
+		dir := filepath.Join(elsewhere, name)
+		f.git(append(args, dir)...)
+		kinds[name] = dir
+	}
+	make("linked", "worktree", "add", "-q", "--detach")
+	make("shallow", "clone", "-q", "--depth=1", "file://"+f.dir)
+	make("alternates", "clone", "-q", "--shared", f.dir)
+	f.git("config", "uploadpack.allowFilter", "true")
+	make("partial", "clone", "-q", "--filter=blob:none", "file://"+f.dir)
+	make("sparse", "clone", "-q", "--sparse", f.dir)
+	make("separate", "clone", "-q", "--separate-git-dir="+elsewhere+"/separate.git", f.dir)
+	f.run(exec.Command("git", "-C", elsewhere, "init", "-q", "--object-format=sha256", "sha256"))
+	kinds["sha256"] = elsewhere + "/sha256"
+	p := f.at(kinds["sha256"])
+	p.write("a", "1\n")
+	super := elsewhere + "/super"
+	f.run(exec.Command("git", "init", "-q", super))
+	f.run(exec.Command("git", "-C", super, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", f.dir, "module"))
+	kinds["super"], kinds["submodule"] = super, super+"/module"
+	// What a clone is served by must not be seen as changed either.
+	for name, dir := range kinds {
+		p := f.at(dir)
+		p.write("build/out.o", "object")
+		p.write("untracked", "untracked")
+		src := f.source(dir)
+		before := p.project()
+		beside := map[string]map[string]string{}
+		for _, d := range src.Also {
+			beside[d] = f.at(d).project()
+		}
+		for _, o := range []WorkOptions{{}, {Live: true}} {
+			w, err := f.store.CreateWorkArea(context.Background(), src, o)
+			if err != nil {
+				t.Fatal(name, err)
+			}
+			out := p.inPlace(w, gitWork)
+			if !strings.Contains(out, "by the agent\n") || !strings.Contains(out, "?? untracked") || strings.Contains(out, " M ") {
+				t.Errorf("%s: %s", name, out)
+			}
+			if got := p.project(); !maps.Equal(got, before) {
+				t.Errorf("%s: the project was changed", name)
+			}
+			for d, was := range beside {
+				if !maps.Equal(f.at(d).project(), was) {
+					t.Errorf("%s: %s was changed", name, d)
+				}
+			}
+			d, err := w.Changes(context.Background(), ChangesOptions{Prune: func(dir, p string) bool {
+				return dir != w.Dir() || p == ".git" || strings.HasPrefix(p, ".git/")
+			}})
+			if err != nil {
+				t.Fatal(name, err)
+			}
+			if got := lines(d); !slices.Equal(got, []string{"create agent.txt"}) {
+				t.Errorf("%s: %q", name, got)
+			}
+			drift, err := w.Drift(context.Background())
+			if err != nil || len(drift) > 0 {
+				t.Errorf("%s: drift %v %v", name, drift, err)
+			}
+			p.must(w.Drop(context.Background()))
+		}
+	}
+	if _, err := SourceOf(f.repo); err != nil {
+		t.Fatal(err)
+	}
+	bare, err := gitrepo.Open(context.Background(), func() string { f.git("clone", "-q", "--bare", f.dir, elsewhere+"/bare"); return elsewhere + "/bare" }(), gitrepo.Options{StateDir: f.state + "/git"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer bare.Close()
+	var none *gitrepo.NoWorktreeError
+	if _, err := SourceOf(bare); !errors.As(err, &none) {
+		t.Fatal(err)
+	}
+}
+
+// TestChangesEqualGitsOwn compares what is found in a work area with what git
+// finds in it.
+func TestChangesEqualGitsOwn(t *testing.T) {
+	f := newFixture(t)
+	for i := range 40 {
+		f.write(fmt.Sprintf("d%d/e%d/f%d", i%3, i%5, i), fmt.Sprintf("text %d\n", i))
+	}
+	f.git("add", "-A")
+	f.git("commit", "-qm", "one")
+	p := f.at(f.dir)
+	w, err := f.store.CreateWorkArea(context.Background(), f.source(f.dir), WorkOptions{})
+	p.must(err)
+	out := p.inPlace(w, `
+		git rm -q -r d0/e0; mv d1 moved; chmod +x d2/e2/f2; echo more >>d2/e2/f17; rm d2/e1/f11; mkdir d2/e1/f11; echo x >d2/e1/f11/x
+		ln -s ../x d0/link; cp d2/e2/f2 copy; echo >empty; : >none; mv d0/e3/f3 d0/e3/F3; printf 'odd' >"$(printf 'a\nb\377')"
+		git add -A; git diff --cached -z --raw --no-abbrev --no-renames HEAD | tr '\0' '\1'`)
+	want := map[string]string{}
+	fields := strings.Split(strings.TrimSuffix(out, "\x01"), "\x01")
+	for i := 0; i+1 < len(fields); i += 2 {
+		meta := strings.Fields(strings.TrimPrefix(fields[i], ":"))
+		want[fields[i+1]] = meta[0] + " " + meta[1]
+	}
+	d, err := w.Changes(context.Background(), ChangesOptions{Prune: func(_, p string) bool { return p == ".git" }})
+	p.must(err)
+	got := map[string]string{}
+	for _, c := range d.Changes {
+		before, after := c.GitModes()
+		if c.IsDir() && (before == 0 && after == 0) || before == after && c.Metadata {
+			continue
+		}
+		if c.Kind == schemas.ChangeRename {
+			got[c.From] = fmt.Sprintf("%06o 000000", before)
+			before = 0
+		}
+		got[c.Path] = fmt.Sprintf("%06o %06o", before, after)
+	}
+	if !maps.Equal(got, want) {
+		t.Fatalf("got\n%q\nwant\n%q", got, want)
+	}
+}
+
+// TestBigIgnoredFilesAreNotCopied: what is ignored and large is linked, and seen
+// through if it is written in place, which is told.
+func TestBigIgnoredFilesAreNotCopied(t *testing.T) {
+	f := newFixture(t)
+	f.write(".gitignore", "deps/\n")
+	f.write("src/a", "source\n")
+	for i := range 3 {
+		f.write(fmt.Sprintf("deps/big%d", i), strings.Repeat("x", linkAbove/2))
+	}
+	f.git("add", "-A")
+	f.git("commit", "-qm", "one")
+	p := f.at(f.dir)
+	p.settle()
+	src := f.source(f.dir)
+	w, err := f.store.CreateWorkArea(context.Background(), src, WorkOptions{})
+	p.must(err)
+	h := w.Parts()[0].Held
+	if h.Cloned > 0 {
+		t.Skip("needs: a file system without reflinks; here nothing has to be linked")
+	}
+	if h.Linked < 3 || h.LinkedBytes < 3*linkAbove/2 || h.CopiedBytes > 1<<20 {
+		t.Fatalf("%+v", h)
+	}
+	p.shell(w, `echo y >>deps/big1; rm deps/big2`)
+	if got := p.project()["deps/big1"]; strings.HasSuffix(got, "y\n") {
+		t.Fatal("the project was written")
+	}
+	// The user's tools: one replaces, one removes, one writes in place.
+	p.must(os.WriteFile(f.dir+"/new", []byte("new"), 0o644))
+	p.must(os.Rename(f.dir+"/new", f.dir+"/deps/big0"))
+	p.must(os.Remove(f.dir + "/deps/big1"))
+	file, err := os.OpenFile(f.dir+"/deps/big2", os.O_WRONLY|os.O_APPEND, 0)
+	p.must(err)
+	_, err = file.WriteString("z")
+	p.must(errors.Join(err, file.Close()))
+	drift, err := w.Drift(context.Background())
+	p.must(err)
+	var got []string
+	for _, d := range drift {
+		got = append(got, fmt.Sprintf("%s %s %v", d.Kind, d.Path, d.Seen))
+	}
+	slices.Sort(got)
+	same(t, "drift", got, []string{"delete deps/big1 false", "modify deps/big0 false", "modify deps/big2 true"})
+	if got := p.seen(w)["deps/big0"]; len(got) < linkAbove/2 {
+		t.Fatal("what was replaced is seen")
+	}
+	// Another work area is made without linking anything again.
+	w2, err := f.store.CreateWorkArea(context.Background(), src, WorkOptions{})
+	p.must(err)
+	if h := w2.Parts()[0].Held; h.Linked > 2 {
+		t.Fatalf("%+v", h)
+	}
+}
