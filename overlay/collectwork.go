@@ -28,7 +28,7 @@ func (s *Store) trash(path string) error {
 // removed.
 func (s *Store) collectFrozen(ctx context.Context, before time.Time) (int, error) {
 	lock, err := tryLock(s.path("work", "lock"), unix.LOCK_EX)
-	if errors.Is(err, errHeld) || errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, errHeld) {
 		return 0, nil
 	}
 	if err != nil {

@@ -22,8 +22,18 @@ import (
 
 // TestMain runs as the other process of a test where the environment says so.
 func TestMain(m *testing.M) {
-	if dir := os.Getenv("OVERLAY_TEST_REPO"); dir != "" {
-		if err := helperProcess(dir, os.Getenv("OVERLAY_TEST_STATE")); err != nil {
+	state := os.Getenv("OVERLAY_TEST_STATE")
+	if state != "" {
+		var err error
+		switch dir := os.Getenv("OVERLAY_TEST_WORK"); {
+		case dir == "":
+			err = helperProcess(os.Getenv("OVERLAY_TEST_REPO"), state)
+		case os.Getenv("OVERLAY_TEST_ENTER") != "":
+			err = helperEnter(state, os.Getenv("OVERLAY_TEST_ENTER"))
+		default:
+			err = helperWork(dir, state)
+		}
+		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

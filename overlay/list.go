@@ -126,7 +126,7 @@ func (s *Store) listWork() ([]Item, error) {
 		}
 	}
 	layers, err := os.ReadDir(s.path("work", "layers"))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err != nil {
 		return nil, fmt.Errorf("list the frozen states: %w", err)
 	}
 	for _, d := range layers {

@@ -54,7 +54,8 @@ func Open(dir string) (*Store, error) {
 	}
 	s := &Store{dir: dir, turn: make(chan struct{}, 1)}
 	// Nobody else needs to look inside: a view is opened by whoever mounts it.
-	for _, d := range []string{"", "layers", "blobs", "blobs/sha256", "leases", "recent", "trash"} {
+	for _, d := range []string{"", "layers", "blobs", "blobs/sha256", "leases", "recent", "trash",
+		"work", "work/areas", "work/layers", "work/tmp", "work/locks"} {
 		if err := makeDir(s.path(d)); err != nil {
 			return nil, s.advise(fmt.Errorf("make the snapshot store: %w", err))
 		}

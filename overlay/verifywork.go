@@ -3,7 +3,6 @@ package overlay
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -16,9 +15,6 @@ import (
 // area has what it lies over. Bytes are not compared: no digest was made of them.
 func (s *Store) verifyWork(ctx context.Context, r *Report) error {
 	lock, err := lockFile(ctx, s.path("work", "lock"), unix.LOCK_SH, storeWait)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil // there never was a work area
-	}
 	if err != nil {
 		return err
 	}

@@ -121,9 +121,6 @@ func (s *Store) CreateWorkArea(ctx context.Context, src WorkSource, o WorkOption
 }
 
 func (s *Store) createWorkArea(ctx context.Context, src WorkSource, o WorkOptions) (_ *WorkArea, err error) {
-	if err := s.makeWorkDirs(); err != nil {
-		return nil, err
-	}
 	// No layer is collected between its making and its being noted.
 	using, err := lockFile(ctx, s.path("work", "lock"), unix.LOCK_SH, writeWait)
 	if err != nil {
@@ -157,15 +154,6 @@ func (s *Store) createWorkArea(ctx context.Context, src WorkSource, o WorkOption
 		return nil, err
 	}
 	return w, os.Rename(tmp, s.areaDir(w.note.ID))
-}
-
-func (s *Store) makeWorkDirs() error {
-	for _, d := range []string{"work", "work/areas", "work/layers", "work/tmp", "work/locks"} {
-		if err := makeDir(s.path(d)); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // makePart freezes one directory, or notes that it stays live.
@@ -288,9 +276,6 @@ func (s *Store) OpenWorkArea(id string) (*WorkArea, error) {
 // left out and told of in the error, beside the others.
 func (s *Store) WorkAreas() ([]*WorkArea, error) {
 	names, err := os.ReadDir(s.path("work", "areas"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
 	if err != nil {
 		return nil, fmt.Errorf("list the work areas: %w", err)
 	}

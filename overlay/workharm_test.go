@@ -1,0 +1,327 @@
+package overlay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// helperWork makes and drops work areas until it is killed or has made three.
+func helperWork(dir, state string) error {
+	store, err := Open(state)
+	if err != nil {
+		return err
+	}
+	fmt.Println("begin")
+	for i := range 3 {
+		if i == 1 {
+			if err := os.WriteFile(filepath.Join(dir, fmt.Sprint("by-", os.Getpid())), []byte("x"), 0o644); err != nil {
+				return err
+			}
+		}
+		w, err := store.CreateWorkArea(context.Background(), WorkSource{Dir: dir}, WorkOptions{})
+		if err != nil {
+			return err
+		}
+		if i == 2 {
+			continue // which stays
+		}
+		if err := w.Drop(context.Background()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *plain) helper() *exec.Cmd {
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), "OVERLAY_TEST_WORK="+p.dir, "OVERLAY_TEST_STATE="+p.store.dir)
+	return cmd
+}
+
+func (p *plain) many(n int) {
+	p.t.Helper()
+	for i := range n {
+		p.write(fmt.Sprintf("d%d/f%d", i%20, i), strings.Repeat(fmt.Sprint(i), 300))
+	}
+}
+
+// TestKilledWhileMakingWorkAreas: whatever is there afterwards is whole, and
+// nothing of the dead stays.
+func TestKilledWhileMakingWorkAreas(t *testing.T) {
+	p := newPlain(t)
+	p.many(1500)
+	moments := 14
+	if testing.Short() {
+		moments = 4
+	}
+	for i := range moments {
+		cmd := p.helper()
+		out, err := cmd.StdoutPipe()
+		p.must(err)
+		p.must(cmd.Start())
+		if _, err := io.ReadFull(out, make([]byte, len("begin\n"))); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Duration(i) * 12 * time.Millisecond)
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		p.sound()
+		areas, err := p.store.WorkAreas()
+		p.must(err)
+		for _, w := range areas {
+			p.seen(w)
+			p.must(w.Drop(context.Background()))
+		}
+		if i%4 == 3 {
+			if _, err := p.store.Collect(context.Background(), time.Now().Add(time.Hour)); err != nil {
+				t.Fatal(err)
+			}
+			for _, d := range []string{"work/layers", "work/tmp", "trash"} {
+				if left, err := os.ReadDir(p.store.path(d)); err != nil || len(left) > 0 {
+					t.Fatal(d, left, err)
+				}
+			}
+		}
+	}
+	w := p.area(WorkOptions{})
+	if !maps.Equal(p.seen(w), p.project()) {
+		t.Fatal("the work area does not show the project")
+	}
+}
+
+// TestKilledInAWorkArea: what was done is there for the next.
+func TestKilledInAWorkArea(t *testing.T) {
+	p := newPlain(t)
+	p.many(50)
+	w := p.area(WorkOptions{})
+	cmd := p.helper()
+	cmd.Env = append(cmd.Env, "OVERLAY_TEST_ENTER="+w.ID())
+	out, err := cmd.StdoutPipe()
+	p.must(err)
+	cmd.Stderr = os.Stderr
+	p.must(cmd.Start())
+	if _, err := io.ReadFull(out, make([]byte, len("done\n"))); err != nil {
+		t.Fatal(err)
+	}
+	p.must(cmd.Process.Kill())
+	_ = cmd.Wait()
+	same(t, "changes", lines(p.changes(w)), []string{"modify d1/f1", "delete d2/f2", "create made"})
+	if got := p.seen(w)["made"]; got != "-rw-r--r-- by the one that was killed" {
+		t.Fatal(got)
+	}
+}
+
+// helperEnter works in a work area and waits to be killed.
+func helperEnter(state, id string) error {
+	store, err := Open(state)
+	if err != nil {
+		return err
+	}
+	w, err := store.OpenWorkArea(id)
+	if err != nil {
+		return err
+	}
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return err
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return err
+	}
+	m, err := w.Mount(context.Background(), here{os.TempDir()})
+	if err != nil {
+		return err
+	}
+	err = errors.Join(os.WriteFile(m.Path+"/d1/f1", []byte("changed"), 0o644), os.Remove(m.Path+"/d2/f2"),
+		os.WriteFile(m.Path+"/made", []byte("by the one that was killed"), 0o644))
+	fmt.Println("done")
+	if err == nil {
+		select {}
+	}
+	return err
+}
+
+// here is a mounter of the thread that it is used on.
+type here struct{ dir string }
+
+func (h here) Do(fn func() error) error { return fn() }
+func (h here) Dir() string              { return h.dir }
+
+func TestManyMakeWorkAreasAtOnce(t *testing.T) {
+	p := newPlain(t)
+	p.many(600)
+	var wg sync.WaitGroup
+	errs := make([]error, 5)
+	for i := range errs {
+		wg.Go(func() {
+			if out, err := p.helper().CombinedOutput(); err != nil {
+				errs[i] = fmt.Errorf("%w: %s", err, out)
+			}
+		})
+	}
+	stop := make(chan struct{})
+	done := make(chan error, 1)
+	go func() {
+		var err error
+		for err == nil {
+			select {
+			case <-stop:
+				done <- nil
+				return
+			case <-time.After(2 * time.Millisecond):
+				_, err = p.store.Collect(context.Background(), time.Now().Add(time.Hour))
+			}
+		}
+		done <- err
+	}()
+	wg.Wait()
+	close(stop)
+	p.must(errors.Join(append(errs, <-done)...))
+	if r := p.sound(); r.WorkAreas != 5 {
+		t.Fatalf("%+v", r)
+	}
+	areas, err := p.store.WorkAreas()
+	p.must(err)
+	for _, w := range areas {
+		if len(p.seen(w)) < 600 {
+			t.Fatal("a work area lacks files")
+		}
+	}
+}
+
+// TestDiskFullUnderWorkAreas makes a work area at every size at which a write
+// may fail: it fails clearly or falls back, and the store stays sound.
+func TestDiskFullUnderWorkAreas(t *testing.T) {
+	p := newPlain(t)
+	p.many(60)
+	small := t.TempDir()
+	if err := unix.Mount("tmpfs", small, "tmpfs", 0, "size=16m"); err != nil {
+		t.Skipf("needs: tmpfs mount (%v)", err)
+	}
+	defer unix.Unmount(small, unix.MNT_DETACH)
+	store, err := Open(small + "/store")
+	p.must(err)
+	p.store, p.space = store, newSpace(t) // one that has the mount
+	resize := func(size int64) {
+		t.Helper()
+		p.must(unix.Mount("", small, "", unix.MS_REMOUNT, fmt.Sprint("size=", size)))
+	}
+	want := p.project()
+	fell, failed, made := 0, 0, 0
+	for room := int64(8 << 10); made < 2; room += 8 << 10 {
+		var st unix.Statfs_t
+		p.must(unix.Statfs(small, &st))
+		resize((int64(st.Blocks)-int64(st.Bfree))*st.Bsize + room)
+		w, err := store.CreateWorkArea(context.Background(), WorkSource{Dir: p.dir}, WorkOptions{MaxCopy: 1 << 40})
+		resize(16 << 20)
+		switch {
+		case err != nil:
+			failed++
+			if !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), "ASPIS_STATE_DIR") {
+				t.Fatal(err)
+			}
+		case w.Parts()[0].Live:
+			fell++
+			if !strings.Contains(w.Parts()[0].Why, "no room") {
+				t.Fatal(w.Parts()[0].Why)
+			}
+		default:
+			made++
+		}
+		if w != nil {
+			if !maps.Equal(p.seen(w), want) {
+				t.Fatal("a work area does not show the project")
+			}
+			p.must(w.Drop(context.Background()))
+		}
+		p.sound()
+		if _, err := store.Collect(context.Background(), time.Now().Add(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if failed == 0 || fell == 0 {
+		t.Fatalf("failed %d, fell back %d times", failed, fell)
+	}
+}
+
+func TestMaxCopyMakesItLive(t *testing.T) {
+	p := newPlain(t)
+	p.write("big", strings.Repeat("x", 100_000))
+	w := p.area(WorkOptions{MaxCopy: 50_000})
+	part := w.Parts()[0]
+	if !part.Live && part.Held.Cloned == 0 || part.Live && !strings.Contains(part.Why, "50000") {
+		t.Fatalf("%+v", part)
+	}
+	p.sound()
+}
+
+func TestStateInsideOfTheProject(t *testing.T) {
+	p := newPlain(t)
+	p.write("a", "1")
+	store, err := Open(p.dir + "/.state")
+	p.must(err)
+	p.store = store
+	w := p.area(WorkOptions{})
+	if got := p.seen(w); len(got) != 1 || got["a"] == "" {
+		t.Fatal(got)
+	}
+	var unfit *UnfitError
+	if _, err := store.CreateWorkArea(context.Background(), WorkSource{Dir: p.dir}, WorkOptions{Live: true}); !errors.As(err, &unfit) {
+		t.Fatal(err)
+	}
+}
+
+// TestOddFilesInTheProject: what cannot be kept is told, and the rest is there.
+func TestOddFilesInTheProject(t *testing.T) {
+	p := newPlain(t)
+	p.must(unix.Mkfifo(p.dir+"/fifo", 0o644))
+	deep := strings.Repeat("abcdefghij/", 180) + "leaf"
+	p.write(deep, "deep")
+	p.write("a\nb\xff", "odd")
+	p.write("hole", "")
+	p.must(os.Truncate(p.dir+"/hole", 4<<30))
+	p.must(unix.Setxattr(p.dir+"/hole", "user.note", []byte("kept"), 0))
+	p.must(os.Symlink(strings.Repeat("t/", 2000), p.dir+"/link"))
+	p.must(os.Chmod(p.dir+"/a\nb\xff", 0o4750))
+	w := p.area(WorkOptions{})
+	if s := w.Parts()[0].Skipped; len(s) != 1 || s[0].Path != "fifo" {
+		t.Fatal(s)
+	}
+	p.in(w, func(dir string) error {
+		for _, name := range []string{deep, "a\nb\xff", "hole", "link"} {
+			was, err := os.Lstat(filepath.Join(p.dir, name))
+			if err != nil {
+				return err
+			}
+			is, err := os.Lstat(filepath.Join(dir, name))
+			if err != nil {
+				return err
+			}
+			if was.Mode() != is.Mode() || was.Size() != is.Size() || !was.ModTime().Equal(is.ModTime()) {
+				return fmt.Errorf("%q: %v %d %v, was %v %d %v", name, is.Mode(), is.Size(), is.ModTime(), was.Mode(), was.Size(), was.ModTime())
+			}
+		}
+		var st unix.Stat_t
+		if err := unix.Stat(dir+"/hole", &st); err != nil || st.Blocks > 64 {
+			return fmt.Errorf("a hole was filled: %d blocks: %w", st.Blocks, err)
+		}
+		buf := make([]byte, 16)
+		n, err := unix.Getxattr(dir+"/hole", "user.note", buf)
+		if err != nil || string(buf[:n]) != "kept" {
+			return fmt.Errorf("the attribute is %q: %w", buf[:max(n, 0)], err)
+		}
+		return nil
+	})
+	p.sound()
+}
