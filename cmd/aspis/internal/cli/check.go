@@ -41,20 +41,25 @@ Without any of them it is --worktree: what lies uncommitted.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.check(cmd.Context(), f) },
 	}
-	cmd.Flags().StringVar(&f.base, "base", "", "judge from the merge base of `rev` and HEAD to HEAD")
-	cmd.Flags().StringVar(&f.rng, "range", "", "judge `A..B` (A...B: from their merge base)")
-	cmd.Flags().BoolVar(&f.staged, "staged", false, "judge the index against HEAD")
-	cmd.Flags().BoolVar(&f.worktree, "worktree", false, "judge the worktree against HEAD, untracked files included")
-	cmd.Flags().StringVar(&f.tree, "tree", "", "judge `tree` against HEAD")
+	f.on(cmd)
 	cmd.Flags().StringVar(&f.callSite, "call-site", "gate", "gate, interactive or sweep")
 	cmd.Flags().BoolVar(&f.all, "all", false, "report what was there before the change as well")
 	cmd.Flags().DurationVar(&f.timeout, "timeout", 0, "lower the policy's budget to `duration`")
-	cmd.MarkFlagsMutuallyExclusive("base", "range", "staged", "worktree", "tree")
 	cmd.Flags().StringSliceVar(&a.without, "without-wall", nil, "leave a wall out of the containers, to see the claim fall")
 	if err := cmd.Flags().MarkHidden("without-wall"); err != nil {
 		panic(err) // the flag is defined two lines above
 	}
 	return cmd
+}
+
+// on adds the flags that choose the change.
+func (f *checkFlags) on(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.base, "base", "", "judge from the merge base of `rev` and HEAD to HEAD")
+	cmd.Flags().StringVar(&f.rng, "range", "", "judge `A..B` (A...B: from their merge base)")
+	cmd.Flags().BoolVar(&f.staged, "staged", false, "judge the index against HEAD")
+	cmd.Flags().BoolVar(&f.worktree, "worktree", false, "judge the worktree against HEAD, untracked files included")
+	cmd.Flags().StringVar(&f.tree, "tree", "", "judge `tree` against HEAD")
+	cmd.MarkFlagsMutuallyExclusive("base", "range", "staged", "worktree", "tree")
 }
 
 func (f checkFlags) selection() (gitrepo.Selection, error) {
@@ -89,16 +94,31 @@ func (a *app) check(ctx context.Context, f checkFlags) error {
 	if err := a.checkFormat(); err != nil {
 		return err
 	}
-	site := schemas.CallSite(f.callSite)
-	if site != schemas.Gate && site != schemas.Interactive && site != schemas.Sweep {
-		return fmt.Errorf("--call-site is %q; use gate, interactive or sweep", f.callSite)
-	}
-	sel, err := f.selection()
-	if err != nil {
+	if _, _, err := f.question(); err != nil {
 		return err
 	}
 	why, done, err := a.enter(ctx)
 	if err != nil || done {
+		return err
+	}
+	return a.judge(ctx, why, f)
+}
+
+// question reads what the flags ask.
+func (f checkFlags) question() (schemas.CallSite, gitrepo.Selection, error) {
+	site := schemas.CallSite(f.callSite)
+	if site != schemas.Gate && site != schemas.Interactive && site != schemas.Sweep {
+		return "", gitrepo.Selection{}, fmt.Errorf("--call-site is %q; use gate, interactive or sweep", f.callSite)
+	}
+	sel, err := f.selection()
+	return site, sel, err
+}
+
+// judge does the work of a check once sandboxes can be built, or why says why
+// they cannot.
+func (a *app) judge(ctx context.Context, why string, f checkFlags) error {
+	site, sel, err := f.question()
+	if err != nil {
 		return err
 	}
 	b, err := a.openRepo(ctx)

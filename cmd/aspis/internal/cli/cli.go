@@ -36,6 +36,7 @@ type app struct {
 	config  string
 	format  string
 	without []string
+	alone   bool // the configuration is all there is of a policy
 	code    int
 }
 
@@ -82,6 +83,7 @@ Exit codes: 0 allow, 1 deny, 2 indeterminate, 3 usage or set-up error.`,
 	f.StringVar(&a.format, "format", "text", "text or json")
 	root.AddCommand(a.checkCommand(), a.applyCommand(), a.fixCommand(), a.undoCommand(), a.statusCommand(), a.doctorCommand(), a.receiptCommand(), a.versionCommand(), a.hostCommand(), a.policyCommand(), a.providerCommand(), a.blobCommand(), a.conformanceCommand())
 	root.AddCommand(a.storeCommand())
+	root.AddCommand(a.toolCommand())
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
 	})

@@ -270,6 +270,9 @@ func (a *app) policy(ctx context.Context, b *bench, o openOptions) (*policy.Effe
 		}
 		src.ConfigPath = abs
 	}
+	if a.alone {
+		return policy.Load(policy.Sources{ConfigPath: src.ConfigPath})
+	}
 	text, ok, err := b.repo.BlobAt(ctx, o.baseTree, policy.RepositoryFile, maxPolicy)
 	if err != nil {
 		return nil, err

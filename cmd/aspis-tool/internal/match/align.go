@@ -1,0 +1,141 @@
+package match
+
+// maxTokens bounds what is aligned, on both sides together. Above it findings
+// are compared by their own tokens only.
+const maxTokens = 4_000_000
+
+// unaligned stands for a token without a counterpart.
+const unaligned = -1
+
+// stream is the tokens of all files of one side, one after the other.
+type stream struct {
+	words []int32 // interned
+	to    []int32 // the counterpart in the other stream
+	// begin and end are where each file lies, by name.
+	begin, end map[string]int
+	order      []string
+	// edge is true at the first token of a file.
+	edge []bool
+}
+
+func newStream(files map[string]*Text, order []string, intern map[string]int32) *stream {
+	s := &stream{begin: map[string]int{}, end: map[string]int{}, order: order}
+	for _, name := range order {
+		t := files[name]
+		s.begin[name] = len(s.words)
+		for i := range t.tokens {
+			w := t.word(i)
+			id, ok := intern[w]
+			if !ok {
+				id = int32(len(intern))
+				intern[w] = id
+			}
+			s.words = append(s.words, id)
+			s.to = append(s.to, unaligned)
+			s.edge = append(s.edge, i == 0)
+		}
+		s.end[name] = len(s.words)
+	}
+	return s
+}
+
+// align pairs the tokens of two streams. home names the file of b from which a
+// file of a came. Where files agree at their ends they are paired; the rest by
+// runs of tokens that are on both sides once, and what agrees around them.
+func align(a, b *stream, home func(string) string) {
+	for _, name := range a.order {
+		i, from := a.begin[name], home(name)
+		j, ok := b.begin[from]
+		if !ok {
+			continue
+		}
+		endA, endB := a.end[name], b.end[from]
+		for i < endA && j < endB && a.words[i] == b.words[j] && b.to[j] == unaligned {
+			pair(a, b, i, j)
+			i, j = i+1, j+1
+		}
+		for endA > i && endB > j && a.words[endA-1] == b.words[endB-1] && b.to[endB-1] == unaligned {
+			endA, endB = endA-1, endB-1
+			pair(a, b, endA, endB)
+		}
+	}
+	for _, k := range []int{24, 12, 6, 4} {
+		anchors(a, b, k)
+	}
+}
+
+func pair(a, b *stream, i, j int) { a.to[i], b.to[j] = int32(j), int32(i) }
+
+// anchors pairs runs of k tokens that are free and on each side once.
+func anchors(a, b *stream, k int) {
+	inA, inB := runs(a, k), runs(b, k)
+	for i := 0; i+k <= len(a.words); i++ {
+		h, ok := hashAt(a, i, k)
+		if !ok || inA[h] != i {
+			continue
+		}
+		j, ok := inB[h]
+		if !ok || j < 0 || !freeAndSame(a, b, i, j, k) {
+			continue
+		}
+		for n := range k {
+			pair(a, b, i+n, j+n)
+		}
+		extend(a, b, i, j, k)
+	}
+}
+
+// extend pairs what agrees before and after a paired run.
+func extend(a, b *stream, i, j, k int) {
+	for x, y := i-1, j-1; x >= 0 && y >= 0 && !a.edge[x+1] && !b.edge[y+1]; x, y = x-1, y-1 {
+		if a.words[x] != b.words[y] || a.to[x] != unaligned || b.to[y] != unaligned {
+			break
+		}
+		pair(a, b, x, y)
+	}
+	for x, y := i+k, j+k; x < len(a.words) && y < len(b.words) && !a.edge[x] && !b.edge[y]; x, y = x+1, y+1 {
+		if a.words[x] != b.words[y] || a.to[x] != unaligned || b.to[y] != unaligned {
+			break
+		}
+		pair(a, b, x, y)
+	}
+}
+
+func freeAndSame(a, b *stream, i, j, k int) bool {
+	for n := range k {
+		if a.words[i+n] != b.words[j+n] || a.to[i+n] != unaligned || b.to[j+n] != unaligned {
+			return false
+		}
+	}
+	return true
+}
+
+// runs gives where each run of k free tokens is, or -1 where it is more than
+// once.
+func runs(s *stream, k int) map[uint64]int {
+	out := map[uint64]int{}
+	for i := 0; i+k <= len(s.words); i++ {
+		h, ok := hashAt(s, i, k)
+		if !ok {
+			continue
+		}
+		if _, twice := out[h]; twice {
+			out[h] = -1
+			continue
+		}
+		out[h] = i
+	}
+	return out
+}
+
+// hashAt is over k tokens of one file; ok is false where one is taken.
+func hashAt(s *stream, i, k int) (h uint64, ok bool) {
+	h = 14695981039346656037 // FNV-1a, by token
+	for n := range k {
+		if s.to[i+n] != unaligned || (n > 0 && s.edge[i+n]) {
+			return 0, false
+		}
+		h = (h ^ uint64(uint32(s.words[i+n]))) * 1099511628211
+	}
+	return h, true
+}

@@ -1,0 +1,224 @@
+package match
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Item is one finding on one side of a change.
+type Item struct {
+	Rule, Message string
+	Path          string
+	// Home is the path that the file had before the change; for a finding before
+	// it, its own.
+	Home  string
+	Place Place
+	// Text is the file; nil where it could not be read, and the finding is then
+	// taken to be about the file as a whole.
+	Text *Text
+
+	core     string // its tokens
+	says     string // rule and message without positions
+	from, to int    // its tokens in the stream, in the file's own count
+}
+
+// positions in messages: "x.go:12:3", "line 12", "lines 3-4", "column 7", "12:3".
+var positions = regexp.MustCompile(`(?i)(:\d+)+\b|\b(lines?|columns?|cols?|row|offset)[ :#]*\d+([ -]+(to )?\d+)?|\b\d+:\d+\b`)
+
+func (it *Item) prepare() {
+	message := it.Message
+	if it.Path != "" {
+		message = strings.ReplaceAll(message, it.Path, "{file}")
+	}
+	message = positions.ReplaceAllString(strings.Join(strings.Fields(message), " "), "#")
+	it.says = it.Rule + "\x00" + message
+	if it.Text == nil || !it.Place.Known {
+		it.core, it.from, it.to = "file\x00"+it.Home, 0, 0
+		return
+	}
+	it.from, it.to = it.Text.core(it.Place)
+	from, to, mark := it.from, it.to, "\x00"
+	if from == to {
+		// It is about what is between tokens: its neighbours stand for it.
+		from, to, mark = max(from-1, 0), min(to+1, len(it.Text.tokens)), "\x00between\x00"
+	}
+	var b strings.Builder
+	for i := from; i < to; i++ {
+		b.WriteString(it.Text.word(i))
+		b.WriteString(mark)
+	}
+	it.core = b.String()
+}
+
+// Result says of each finding after a change whether it was there before, and
+// of each before it whether it is still there.
+type Result struct{ Old, Still []bool }
+
+// Compare pairs findings off, each with one at most.
+func Compare(before, after []Item) Result {
+	r := Result{Old: make([]bool, len(after)), Still: make([]bool, len(before))}
+	for i := range before {
+		before[i].prepare()
+	}
+	for i := range after {
+		after[i].prepare()
+	}
+	p := &pairing{before: before, after: after, r: r, bySays: map[string][]int{}}
+	for i := range before {
+		p.bySays[before[i].says] = append(p.bySays[before[i].says], i)
+	}
+	p.aligned()
+	p.equal(func(it *Item) string { return it.Home })
+	p.equal(func(*Item) string { return "" })
+	return p.r
+}
+
+type pairing struct {
+	before, after []Item
+	r             Result
+	bySays        map[string][]int
+}
+
+func (p *pairing) take(a, b int) { p.r.Old[a], p.r.Still[b] = true, true }
+
+// equal pairs what says the same of the same tokens at the same where.
+func (p *pairing) equal(where func(*Item) string) {
+	free := map[string][]int{}
+	for i := range p.before {
+		if it := &p.before[i]; !p.r.Still[i] {
+			key := it.says + "\x00" + where(it) + "\x00" + it.core
+			free[key] = append(free[key], i)
+		}
+	}
+	for i := range p.after {
+		it := &p.after[i]
+		key := it.says + "\x00" + where(it) + "\x00" + it.core
+		if list := free[key]; !p.r.Old[i] && len(list) > 0 {
+			p.take(i, list[0])
+			free[key] = list[1:]
+		}
+	}
+}
+
+// aligned pairs what says the same of tokens that are aligned throughout.
+func (p *pairing) aligned() {
+	filesA, filesB := texts(p.after), texts(p.before)
+	total := 0
+	for _, files := range []map[string]*Text{filesA, filesB} {
+		for _, t := range files {
+			total += len(t.tokens)
+		}
+	}
+	if total > maxTokens {
+		return
+	}
+	intern := map[string]int32{}
+	a := newStream(filesA, sorted(filesA), intern)
+	b := newStream(filesB, sorted(filesB), intern)
+	homes := map[string]string{}
+	for i := range p.after {
+		homes[p.after[i].Path] = p.after[i].Home
+	}
+	align(a, b, func(name string) string { return homes[name] })
+	// The very same range first: of two findings on one line each keeps its own.
+	for _, exact := range []bool{true, false} {
+		for i := range p.after {
+			if p.r.Old[i] || p.after[i].from == p.after[i].to {
+				continue
+			}
+			if j := p.counterpart(a, b, i, exact); j >= 0 {
+				p.take(i, j)
+			}
+		}
+	}
+}
+
+// counterpart finds the free finding before the change that a finding after it
+// is, or -1.
+func (p *pairing) counterpart(a, b *stream, i int, exact bool) int {
+	it := &p.after[i]
+	start := a.begin[it.Path]
+	lo, hi, ok := span(a.to[start+it.from : start+it.to])
+	if !ok {
+		return -1
+	}
+	for _, j := range p.bySays[it.says] {
+		was := &p.before[j]
+		if p.r.Still[j] || was.from == was.to {
+			continue
+		}
+		at := b.begin[was.Path]
+		from, to := at+was.from, at+was.to
+		if exact && (lo != from || hi != to-1 || it.to-it.from != was.to-was.from) {
+			continue
+		}
+		if hi < from || lo >= to {
+			continue
+		}
+		if _, _, whole := span(b.to[from:to]); whole {
+			return j
+		}
+	}
+	return -1
+}
+
+// span gives the first and last counterpart; ok is false where a token has none.
+func span(to []int32) (lo, hi int, ok bool) {
+	if len(to) == 0 {
+		return 0, 0, false
+	}
+	lo, hi = int(to[0]), int(to[0])
+	for _, t := range to {
+		if t == unaligned {
+			return 0, 0, false
+		}
+		lo, hi = min(lo, int(t)), max(hi, int(t))
+	}
+	return lo, hi, true
+}
+
+func texts(items []Item) map[string]*Text {
+	out := map[string]*Text{}
+	for i := range items {
+		if items[i].Text != nil && items[i].Place.Known {
+			out[items[i].Path] = items[i].Text
+		}
+	}
+	return out
+}
+
+func sorted(files map[string]*Text) []string {
+	var out []string
+	for name := range files {
+		out = append(out, name)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Fingerprints names each finding so that the name outlives moves, renames and
+// reformatting; equal ones are told apart by their order.
+func Fingerprints(items []Item) []string {
+	order := make([]int, len(items))
+	for i := range order {
+		order[i] = i
+		items[i].prepare()
+	}
+	slices.SortStableFunc(order, func(x, y int) int {
+		return cmp.Or(cmp.Compare(items[x].Home, items[y].Home), cmp.Compare(items[x].Place.Start, items[y].Place.Start), cmp.Compare(items[x].says, items[y].says))
+	})
+	seen := map[string]int{}
+	out := make([]string, len(items))
+	for _, i := range order {
+		key := items[i].says + "\x00" + items[i].core
+		seen[key]++
+		sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%d", key, seen[key]))
+		out[i] = hex.EncodeToString(sum[:])
+	}
+	return out
+}
