@@ -257,3 +257,87 @@ func TestBigIgnoredFilesAreNotCopied(t *testing.T) {
 		t.Fatalf("%+v", h)
 	}
 }
+
+// TestProjectRewrittenUnderRunningSessions switches branches, rebuilds and
+// rewrites the project while three work areas over it are in use, each of which
+// goes on seeing what it began with.
+func TestProjectRewrittenUnderRunningSessions(t *testing.T) {
+	f := newFixture(t)
+	f.write(".gitignore", "build/\n")
+	for i := range 150 {
+		f.write(fmt.Sprintf("src/d%d/f%d", i%6, i), fmt.Sprint("main ", i))
+	}
+	f.git("add", "-A")
+	f.git("commit", "-qm", "main")
+	f.git("checkout", "-q", "-b", "other")
+	f.git("rm", "-q", "-r", "src/d0")
+	for i := range 150 {
+		if i%6 > 0 {
+			f.write(fmt.Sprintf("src/d%d/f%d", i%6, i), fmt.Sprint("other ", i))
+		}
+	}
+	f.git("commit", "-qam", "other")
+	f.git("checkout", "-q", "main")
+	p := f.at(f.dir)
+	build := func(round int) {
+		p.must(os.RemoveAll(f.dir + "/build"))
+		for i := range 60 {
+			p.write(fmt.Sprintf("build/o%d", i), fmt.Sprint("built ", round, i))
+		}
+	}
+	build(0)
+	type session struct {
+		w    *WorkArea
+		m    *WorkMount
+		want map[string]string
+	}
+	var sessions []session
+	for round := range 3 {
+		w, err := f.store.CreateWorkArea(context.Background(), f.source(f.dir), WorkOptions{})
+		p.must(err)
+		s := session{w: w, want: p.project()}
+		s.m, err = w.Mount(context.Background(), p.space)
+		p.must(err)
+		sessions = append(sessions, s)
+		f.git("checkout", "-q", []string{"other", "main", "other"}[round])
+		build(round + 1)
+	}
+	stop, done := make(chan struct{}), make(chan error, 1)
+	go func() {
+		for round := 10; ; round++ {
+			select {
+			case <-stop:
+				done <- nil
+				return
+			default:
+			}
+			for i := range 60 {
+				if err := os.WriteFile(fmt.Sprintf("%s/build/o%d", f.dir, i), fmt.Append(nil, "in place ", round), 0o644); err != nil {
+					done <- err
+					return
+				}
+			}
+		}
+	}()
+	for range 4 {
+		for i, s := range sessions {
+			var got map[string]string
+			p.must(p.space.Do(func() (err error) { got, err = whole(s.m.Path); return err }))
+			if !maps.Equal(got, s.want) {
+				t.Errorf("session %d no longer sees what it began with", i)
+			}
+		}
+		f.git("checkout", "-q", "-f", "main")
+		f.git("checkout", "-q", "-f", "other")
+	}
+	close(stop)
+	p.must(<-done)
+	for i, s := range sessions {
+		drift, err := s.w.Drift(context.Background())
+		p.must(err)
+		if !slices.ContainsFunc(drift, func(d Drift) bool { return strings.HasPrefix(d.Path, "build/") && !d.Seen }) {
+			t.Errorf("session %d: %v", i, drift)
+		}
+		p.must(s.m.Close())
+	}
+}

@@ -60,6 +60,13 @@ type Capture struct {
 
 // Capture resolves a selection. All of it is read once: what happens to the
 // repository afterwards does not change it.
+//
+// Errors: *UnknownRevisionError, *NoMergeBaseError; *NoWorktreeError for the
+// worktree or index of a bare repository, *UnmergedError for an index with
+// conflicts, *WorktreeError for a file that cannot be taken;
+// *UnsupportedNameError for paths that cannot be carried; *TooLargeError;
+// *MissingObjectError and *DamagedError for what the repository does not hold or
+// holds wrongly.
 func (r *Repo) Capture(ctx context.Context, sel Selection) (*Capture, error) {
 	base, cand, err := r.resolve(ctx, sel)
 	if err != nil {

@@ -468,3 +468,42 @@ func TestOneRepoServesManyAtOnce(t *testing.T) {
 	}
 	must(t, g.Wait())
 }
+
+func TestRepositoryUnderAnOddPath(t *testing.T) {
+	for _, name := range []string{"# hash", `"quoted"`, "new\nline", `back\slash`, "[brackets]*", "ünï\xff", "a:b"} {
+		r := repo{t, filepath.Join(t.TempDir(), name)}
+		must(t, os.MkdirAll(r.dir, 0o755))
+		r.git("init", "-q", "-b", "main")
+		r.write("a", "1\n")
+		r.commit("one")
+		r.git("update-index", "--split-index")
+		r.write("a", "2\n")
+		g, err := Open(context.Background(), r.dir, Options{StateDir: filepath.Join(t.TempDir(), name)})
+		must(t, err)
+		c, err := g.Capture(context.Background(), Selection{Kind: KindWorktree})
+		if err != nil {
+			t.Errorf("%q: %v", name, err)
+			continue
+		}
+		want(t, c, `modify "a"`)
+		must(t, g.Close())
+	}
+}
+
+func TestInsideASubmodule(t *testing.T) {
+	sub := newRepo(t)
+	sub.write("s", "1\n")
+	sub.commit("s")
+	r := newRepo(t)
+	r.git("submodule", "add", "-q", sub.dir, "sub")
+	r.commit("one")
+	s := repo{t, filepath.Join(r.dir, "sub")}
+	s.write("s", "2\n")
+	if g := s.open(); g.Root() != s.dir || g.CommonDir() != filepath.Join(r.dir, ".git/modules/sub") {
+		t.Fatal(g.Root(), g.CommonDir())
+	}
+	want(t, s.capture(Selection{Kind: KindWorktree}), `modify "s"`)
+	if c := r.capture(Selection{Kind: KindWorktree}); len(c.Entries) != 0 {
+		t.Fatal(summary(c)) // what lies in a submodule is its own affair until it is committed
+	}
+}
