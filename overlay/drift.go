@@ -29,8 +29,9 @@ type Drift struct {
 
 // Drift lists what has changed in the project since the work area was made. It
 // looks at every file's metadata, and reads only those that may have changed. A
-// directory that came or went stands for all that is in it when it went, and is
-// told with each file when it came.
+// directory that went stands for all that was in it; one that came is told with
+// each file. Over a live part a directory can also be told as modified: something
+// in it came or went before it was noted what was there.
 func (w *WorkArea) Drift(ctx context.Context) ([]Drift, error) {
 	var out []Drift
 	for i, part := range w.note.Parts {
@@ -102,8 +103,9 @@ func (w *WorkArea) liveRecord(i int) string {
 }
 
 // recordLive notes what live parts are, once, for Drift. The work has begun by
-// then; what was changed since the work area was made shows by its ctime.
-func (w *WorkArea) recordLive() error {
+// then; what was changed since the work area was made shows by its ctime. When it
+// is ended before it is done, it is for the next mount to do.
+func (w *WorkArea) recordLive(ctx context.Context) error {
 	for i, part := range w.note.Parts {
 		if _, err := os.Lstat(w.liveRecord(i)); !part.Live || err == nil {
 			continue
@@ -112,8 +114,11 @@ func (w *WorkArea) recordLive() error {
 		if err != nil {
 			return &os.PathError{Op: "open", Path: part.Dir, Err: err}
 		}
-		entries, _, err := frozen.Scan(context.Background(), src, w.store.leave(part.Dir))
+		entries, _, err := frozen.Scan(ctx, src, w.store.leave(part.Dir))
 		unix.Close(src)
+		if ctx.Err() != nil {
+			return nil
+		}
 		if err != nil {
 			return fmt.Errorf("note what the work area lies over: %w", err)
 		}
@@ -177,21 +182,25 @@ func (c *drifting) compare(now []frozen.Entry) ([]Drift, error) {
 		add(p, schemas.ChangeDelete, false)
 	}
 	if c.part.Live {
-		out = append(out, c.beforeRecord(d)...)
+		out = append(out, c.beforeRecord(out)...)
 	}
 	return out, nil
 }
 
 // beforeRecord finds what was changed between the making of a live work area and
-// the noting of what is there.
-func (c *drifting) beforeRecord(d frozen.Delta) []Drift {
-	told := make(map[string]bool, len(d.Put))
-	for _, e := range d.Put {
-		told[e.Path] = true
+// the noting of what is there. What went from a directory shows by its time only.
+func (c *drifting) beforeRecord(since []Drift) []Drift {
+	told := make(map[string]bool, len(since))
+	for _, d := range since {
+		told[d.Path] = true
 	}
 	var out []Drift
 	for _, e := range c.then {
-		if !e.Dir() && e.Ctime > c.since.UnixNano() && !told[e.Path] {
+		changed := e.Ctime
+		if e.Dir() {
+			changed = e.Mtime
+		}
+		if changed > c.since.UnixNano() && !told[e.Path] {
 			out = append(out, Drift{Dir: c.part.Dir, Path: e.Path, Kind: schemas.ChangeModify, Seen: true})
 		}
 	}

@@ -276,8 +276,10 @@ func linkable(ctx context.Context, d frozen.Delta, ignored func(context.Context)
 	}, nil
 }
 
-// settle forces the layers of the work area to disk, unless they are there.
-func (w *WorkArea) settle() error {
+// settleLater forces the layers of the work area to disk, unless they are there,
+// while the work goes on. If the process ends before, the next to mount it tries
+// again; until it is done they are believed by this boot of the machine alone.
+func (w *WorkArea) settleLater() {
 	s := w.store
 	var todo []string
 	for _, p := range w.note.Parts {
@@ -288,17 +290,19 @@ func (w *WorkArea) settle() error {
 		}
 	}
 	if len(todo) == 0 {
-		return nil
+		return
 	}
-	if err := syncAround(s.path("work", "layers")); err != nil {
-		return err
-	}
-	for _, id := range todo {
-		if err := os.WriteFile(s.frozenDir(id, "synced"), nil, 0o600); err != nil {
-			return fmt.Errorf("note that a layer is on disk: %w", err)
+	s.settlers.Go(func() {
+		s.settling.Lock()
+		defer s.settling.Unlock()
+		if syncAround(s.path("work", "layers")) != nil {
+			return
 		}
-	}
-	return nil
+		for _, id := range todo {
+			// Where it cannot be noted it is done again by the next.
+			_ = os.WriteFile(s.frozenDir(id, "synced"), nil, 0o600)
+		}
+	})
 }
 
 // sound tells of a frozen layer that the machine's end has come upon.

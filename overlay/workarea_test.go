@@ -35,6 +35,7 @@ func newPlain(t testing.TB) *plain {
 	store, err := Open(filepath.Join(t.TempDir(), "state"))
 	p.must(err)
 	p.store = store
+	t.Cleanup(store.Wait)
 	return p
 }
 
@@ -263,6 +264,11 @@ func TestLiveTellsItsDrift(t *testing.T) {
 	p.write("b", "2")
 	p.write("d/c", "3")
 	w := p.area(WorkOptions{Live: true})
+	m, err := w.Mount(context.Background(), p.space)
+	p.must(err)
+	p.must(<-m.rest) // it is noted what is there
+	m.rest <- nil
+	p.must(m.Close())
 	p.shell(w, "echo mine >d/new")
 	p.write("a", "drifted")
 	p.must(os.Remove(p.dir + "/b"))
@@ -327,6 +333,37 @@ func TestWorkAreaIsMountedOnce(t *testing.T) {
 	p.must(m.Close())
 	p.must(m.Close())
 	p.must(w.Drop(context.Background()))
+}
+
+// TestLiveDriftBeforeItWasNoted: what changed before anything could be noted is
+// told too, what went by its directory.
+func TestLiveDriftBeforeItWasNoted(t *testing.T) {
+	p := newPlain(t)
+	p.write("a", "1")
+	p.write("d/b", "2")
+	p.write("d/c", "3")
+	p.settle()
+	w := p.area(WorkOptions{Live: true})
+	p.settle()
+	p.write("a", "4")
+	p.must(os.Remove(p.dir + "/d/b"))
+	for what, do := range map[string]func(){"never noted": func() {}, "noted late": func() {
+		m, err := w.Mount(context.Background(), p.space)
+		p.must(err)
+		p.must(<-m.rest)
+		m.rest <- nil
+		p.must(m.Close())
+	}} {
+		do()
+		drift, err := w.Drift(context.Background())
+		p.must(err)
+		var got []string
+		for _, d := range drift {
+			got = append(got, fmt.Sprintf("%s %s %v", d.Kind, d.Path, d.Seen))
+		}
+		slices.Sort(got)
+		same(t, what, got, []string{"modify a true", "modify d true"})
+	}
 }
 
 // TestRandomWork replays random operations through a real mount. What Changes

@@ -22,11 +22,12 @@ type WorkMount struct {
 	// lies in reality, and where it is mounted.
 	Parts []WorkMountPart
 
-	mnt     Mounter
-	lock    *os.File
-	settled chan error
-	once    sync.Once
-	err     error
+	mnt  Mounter
+	lock *os.File
+	stop context.CancelFunc // ends the noting of what live parts are
+	rest chan error         // when that has ended
+	once sync.Once
+	err  error
 }
 
 // WorkMountPart is one mounted directory.
@@ -45,7 +46,7 @@ func (w *WorkArea) Mount(ctx context.Context, mnt Mounter) (_ *WorkMount, err er
 	if err != nil {
 		return nil, err
 	}
-	m := &WorkMount{mnt: mnt, lock: lock, settled: make(chan error, 1)}
+	m := &WorkMount{mnt: mnt, lock: lock, rest: make(chan error, 1)}
 	err = mnt.Do(func() error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -62,8 +63,11 @@ func (w *WorkArea) Mount(ctx context.Context, mnt Mounter) (_ *WorkMount, err er
 		return nil, fmt.Errorf("mount the work area %s: %w", w.note.ID, w.explain(err))
 	}
 	m.Path = m.Parts[0].Path
-	// Nobody waits for the disk before the work can begin.
-	go func() { m.settled <- errors.Join(w.settle(), w.recordLive()) }()
+	// The work begins meanwhile, and may end before.
+	noting, stop := context.WithCancel(context.WithoutCancel(ctx))
+	m.stop = stop
+	go func() { m.rest <- w.recordLive(noting) }()
+	w.settleLater()
 	return m, nil
 }
 
@@ -145,14 +149,15 @@ func (m *WorkMount) unmount() error {
 	return errors.Join(errs...)
 }
 
-// Close unmounts the work area and waits until what it lies over is on disk. No
-// process may work in it any more. It may be called again, and on nil.
+// Close unmounts the work area. No process may work in it any more. It may be
+// called again, and on nil.
 func (m *WorkMount) Close() error {
 	if m == nil {
 		return nil
 	}
 	m.once.Do(func() {
-		m.err = errors.Join(m.mnt.Do(m.unmount), <-m.settled, m.lock.Close())
+		m.stop()
+		m.err = errors.Join(m.mnt.Do(m.unmount), <-m.rest, m.lock.Close())
 	})
 	return m.err
 }

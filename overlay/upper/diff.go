@@ -339,11 +339,11 @@ func (r *reading) look(p, opaque string) (entry, bool, error) {
 			e.redirect, err = r.mark(p, "redirect")
 		}
 	case unix.S_IFREG:
-		// Only a file without bytes on disk can be a whiteout or lack its own.
 		if st.Size == 0 && opaque == "x" {
 			e.gone, err = r.has(p, "whiteout")
 		}
-		if st.Size > 0 && st.Blocks == 0 {
+		// How many blocks it takes says nothing: its attributes may take one.
+		if st.Size > 0 {
 			if e.metacopy, err = r.has(p, "metacopy"); err == nil && e.metacopy {
 				e.redirect, err = r.mark(p, "redirect")
 			}
