@@ -124,41 +124,11 @@ func (w *Workspace) prepare(ctx context.Context, changes []Change, s *survey, op
 		return nil, nil, err
 	}
 	t.at("journal")
-	if err := errors.Join(t.syncStaged(ctx, f), f.Close()); err != nil {
+	if err := errors.Join(t.syncStaged(f), f.Close()); err != nil {
 		return nil, nil, err
 	}
 	t.at("synced")
 	return t, n, nil
-}
-
-// syncStaged makes staged files and the journal durable.
-func (t *tx) syncStaged(ctx context.Context, journal *os.File) error {
-	links := slices.ContainsFunc(t.j.Ops, func(o op) bool { return o.After.Mode == gitrepo.ModeSymlink })
-	if len(t.j.Ops) > maxFsync || links { // a symlink cannot be synced by itself
-		return syncAll(t.ws.area.root)
-	}
-	err := t.ws.each(ctx, len(t.j.Ops), false, func(_ context.Context, _ *looker, _ *cursor, i int) error {
-		if t.j.Ops[i].After.Mode == 0 {
-			return nil
-		}
-		fd, err := unix.Openat(t.new, slot(i), unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-		if err == nil {
-			err = errors.Join(unix.Fsync(fd), unix.Close(fd))
-		}
-		return full("make the change durable", err)
-	})
-	if err != nil {
-		return err
-	}
-	if err := journal.Sync(); err != nil {
-		return full("make the journal durable", err)
-	}
-	for _, fd := range []int{t.new, t.old, t.dir, t.ws.area.root} {
-		if err := unix.Fsync(fd); err != nil {
-			return full("make the journal durable", err)
-		}
-	}
-	return nil
 }
 
 // publication is the part of a publish that other programs see.
