@@ -325,3 +325,145 @@ func TestOddFilesInTheProject(t *testing.T) {
 	})
 	p.sound()
 }
+
+// TestProjectOnOverlayfs: inside of a container the project may itself lie on an
+// overlay, which can be below another.
+func TestProjectOnOverlayfs(t *testing.T) {
+	p := newPlain(t)
+	p.write("a", "1")
+	p.write("d/b", "2")
+	top := t.TempDir()
+	for _, d := range []string{"u", "w", "m"} {
+		p.must(os.Mkdir(filepath.Join(top, d), 0o755))
+	}
+	options := fmt.Sprintf("lowerdir=%s,upperdir=%s/u,workdir=%s/w", p.dir, top, top)
+	if p.store.userns {
+		options += ",userxattr"
+	}
+	p.must(p.space.Do(func() error { return unix.Mount("overlay", top+"/m", "overlay", 0, options) }))
+	for _, o := range []WorkOptions{{}, {Live: true}} {
+		var w *WorkArea
+		p.must(p.space.Do(func() (err error) {
+			if err := os.WriteFile(top+"/m/c", []byte("3"), 0o644); err != nil {
+				return err
+			}
+			w, err = p.store.CreateWorkArea(context.Background(), WorkSource{Dir: top + "/m"}, o)
+			return err
+		}))
+		if out := p.shell(w, "cat a d/b c; echo 4 >c; rm -r d; mv a e"); out != "123" {
+			t.Fatal(out)
+		}
+		p.must(p.space.Do(func() error {
+			d, err := w.Changes(context.Background(), ChangesOptions{})
+			if err != nil {
+				return err
+			}
+			if got := lines(d); fmt.Sprint(got) != fmt.Sprint([]string{"modify c", "delete d/", "delete d/b", "rename e from a"}) {
+				return fmt.Errorf("%q", got)
+			}
+			if now, err := whole(top + "/m"); err != nil || len(now) != 4 {
+				return fmt.Errorf("the project was changed: %q: %w", now, err)
+			}
+			return nil
+		}))
+		p.must(w.Drop(context.Background()))
+	}
+}
+
+// TestFileThatIsBeingWritten: what is kept of one that grows all the time is its
+// beginning, and never of several moments unless that is told.
+func TestFileThatIsBeingWritten(t *testing.T) {
+	p := newPlain(t)
+	p.many(200)
+	log, err := os.Create(p.dir + "/log")
+	p.must(err)
+	defer log.Close()
+	stop, done := make(chan struct{}), make(chan error, 1)
+	go func() {
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				done <- nil
+				return
+			default:
+			}
+			if _, err := fmt.Fprintf(log, "line %d\n", i); err != nil || i > 2_000_000 {
+				done <- err
+				return
+			}
+		}
+	}()
+	var got []string
+	for range 5 {
+		w := p.area(WorkOptions{})
+		got = append(got, strings.TrimPrefix(p.seen(w)["log"], "-rw-r--r-- "))
+		p.must(w.Drop(context.Background()))
+	}
+	close(stop)
+	p.must(<-done)
+	final, err := os.ReadFile(p.dir + "/log")
+	p.must(err)
+	for i, g := range got {
+		if !strings.HasPrefix(string(final), g) || i > 0 && len(g) < len(got[i-1]) {
+			t.Fatalf("%d: %d bytes that were never there", i, len(g))
+		}
+	}
+}
+
+// TestWorkAreaWithoutWhatCannotBeRead: it is told, and the rest is kept.
+func TestWorkAreaWithoutWhatCannotBeRead(t *testing.T) {
+	if !underUser() {
+		t.Log("root reads everything: what is left is that nothing is left out")
+	}
+	p := newPlain(t)
+	p.write("a", "1")
+	p.write("shut/b", "2")
+	p.must(os.Chmod(p.dir+"/a", 0))
+	p.must(os.Chmod(p.dir+"/shut", 0))
+	w := p.area(WorkOptions{})
+	if got := p.seen(w); len(got)+len(w.Parts()[0].Skipped) != 3 {
+		t.Fatalf("%q, left out %v", got, w.Parts()[0].Skipped)
+	}
+}
+
+// TestChangesWhileWorkGoesOn looks again and again while files come and go.
+func TestChangesWhileWorkGoesOn(t *testing.T) {
+	p := newPlain(t)
+	p.many(100)
+	w := p.area(WorkOptions{})
+	m, err := w.Mount(context.Background(), p.space)
+	p.must(err)
+	stop := make(chan struct{})
+	begun, done := make(chan struct{}), make(chan error, 1)
+	go func() {
+		done <- p.space.Do(func() error {
+			for i := 0; ; i++ {
+				if i == 1 {
+					close(begun)
+				}
+				select {
+				case <-stop:
+					return nil
+				default:
+				}
+				dir := fmt.Sprintf("%s/x%d", m.Path, i%5)
+				err := errors.Join(os.MkdirAll(dir+"/y", 0o755), os.WriteFile(dir+"/y/f", fmt.Append(nil, i), 0o644),
+					os.Rename(dir+"/y", dir+"/z"), os.WriteFile(fmt.Sprintf("%s/d1/f1", m.Path), fmt.Append(nil, i), 0o644), os.RemoveAll(dir))
+				if err != nil {
+					return err
+				}
+			}
+		})
+	}()
+	<-begun
+	for range 60 {
+		if _, err := w.Changes(context.Background(), ChangesOptions{Keep: true}); err != nil {
+			t.Error(err)
+			break
+		}
+	}
+	close(stop)
+	p.must(<-done)
+	p.must(m.Close())
+	same(t, "changes", lines(p.changes(w)), []string{"modify d1/f1"})
+}
