@@ -26,6 +26,15 @@ type Spec struct {
 	System bool
 	// Mounts are shown as well, always read-only.
 	Mounts []Mount
+	// Work are writable work areas: overlays whose upper layer is the host's own
+	// and which hold back what is written there. Nothing else that is shown can
+	// be written, but /tmp.
+	Work []Mount
+	// RunAs runs the program under ids of the host's, the only ones that the
+	// container then has. Nil gives it ids that own nothing.
+	RunAs *IDs
+	// TmpExec lets programs run from /tmp, which builds and tests do.
+	TmpExec bool
 	// Protect names host paths that must be neither reachable nor writable
 	// from inside: the real worktree, the host's state, the caller's home.
 	// What Artifact, System and Mounts show on purpose is judged apart: a
@@ -40,6 +49,9 @@ type Spec struct {
 	// never changed by it.
 	Without []WallName
 }
+
+// IDs are a user and a group, as the runtime's own user namespace has them.
+type IDs struct{ User, Group int }
 
 // Mount shows one host path inside.
 type Mount struct {

@@ -61,6 +61,15 @@ func chooseIDs(who Identity, base uint32, userNS bool) (ids, error) {
 	return ids{userNS: userNS, uids: mapFrom(u, 0, n), gids: mapFrom(g, 0, n)}, nil
 }
 
+// runAs maps one user and one group of the host's and nothing else. Inside they
+// are 0, for the kernel lets a namespace with a single id have no other root.
+func (i ids) runAs(want sandbox.IDs) ids {
+	i.uids = []configs.IDMap{{HostID: int64(want.User), Size: 1}}
+	i.gids = []configs.IDMap{{HostID: int64(want.Group), Size: 1}}
+	i.user, i.owner = 0, want.User
+	return i
+}
+
 // mapFrom maps n ids inside, from 0 up, to those from first up here. The
 // kernel wants each line of a map to lie within one line of the map around it.
 func mapFrom(around []idRange, first, n int64) []configs.IDMap {

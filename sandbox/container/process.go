@@ -36,6 +36,7 @@ func newID() string { return idPrefix + strings.ToLower(rand.Text()) }
 type process struct {
 	id      string
 	spec    sandbox.Spec
+	ids     ids
 	without map[sandbox.WallName]bool
 	space   *MountSpace
 	root    *root
@@ -65,9 +66,12 @@ func (r *Runtime) newProcess(spec sandbox.Spec, without map[sandbox.WallName]boo
 	p := &process{
 		id: id, spec: spec, without: without, space: r.opt.Space,
 		libDir: filepath.Join(r.opt.Space.Dir(), "state"),
-		done:   make(chan struct{}),
+		done:   make(chan struct{}), ids: r.ids,
 	}
-	p.root = &root{dir: filepath.Join(r.opt.Space.Dir(), "root", id), spec: &p.spec, without: without, owner: r.ids.owner}
+	if spec.RunAs != nil {
+		p.ids = r.ids.runAs(*spec.RunAs)
+	}
+	p.root = &root{dir: filepath.Join(r.opt.Space.Dir(), "root", id), spec: &p.spec, without: without, owner: p.ids.owner}
 	if p.runDir, err = r.record(id); err != nil {
 		return nil, err
 	}

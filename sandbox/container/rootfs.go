@@ -54,6 +54,7 @@ func (r *root) build() error {
 		{"artifact", r.artifact},
 		{"system directories", r.system},
 		{"mounts", r.mounts},
+		{"work areas", r.work},
 		{"broken walls", r.breach},
 		{"read-only root", r.seal},
 	} {
@@ -120,7 +121,11 @@ func (r *root) tmp() error {
 		size = defaultTmpSize
 	}
 	opts := fmt.Sprintf("mode=1777,size=%d,nr_inodes=%d", size, size/tmpBytesPerInode+64)
-	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, opts); err != nil {
+	flags := uintptr(unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC)
+	if r.spec.TmpExec {
+		flags &^= unix.MS_NOEXEC
+	}
+	if err := unix.Mount("tmpfs", dir, "tmpfs", flags, opts); err != nil {
 		return err
 	}
 	home := r.in(providerHome)
@@ -157,20 +162,40 @@ func (r *root) readable(dir string) error {
 	return fmt.Errorf("%q has mode %v, and the sandbox runs under ids of its own: give everybody access with chmod -R o+rX", dir, info.Mode().Perm())
 }
 
-func (r *root) mounts() error {
-	for _, m := range r.spec.Mounts {
-		if !filepath.IsAbs(m.Target) || filepath.Clean(m.Target) != m.Target || m.Target == "/" {
-			return fmt.Errorf("mount target %q is not a clean absolute path", m.Target)
-		}
-		info, err := os.Stat(m.Source)
-		if err != nil {
+// place makes what a mount is put on.
+func (r *root) place(m sandbox.Mount) error {
+	if !filepath.IsAbs(m.Target) || filepath.Clean(m.Target) != m.Target || m.Target == "/" {
+		return fmt.Errorf("mount target %q is not a clean absolute path", m.Target)
+	}
+	info, err := os.Stat(m.Source)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Lstat(r.in(m.Target)); err == nil {
+		return nil // something that is shown lies there, such as a part of the system
+	}
+	if info.IsDir() {
+		return r.mkdir(m.Target)
+	}
+	return r.touch(m.Target)
+}
+
+// work shows work areas, which can be written.
+func (r *root) work() error {
+	for _, m := range r.spec.Work {
+		if err := r.place(m); err != nil {
 			return err
 		}
-		if info.IsDir() {
-			err = r.mkdir(m.Target)
-		} else {
-			err = r.touch(m.Target)
+		if err := bind(m.Source, r.in(m.Target), unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+func (r *root) mounts() error {
+	for _, m := range r.spec.Mounts {
+		err := r.place(m)
 		if err != nil {
 			return err
 		}

@@ -264,7 +264,7 @@ func (p *process) launch(r *Runtime, oldProc bool) (err error) {
 	if err := p.root.build(); err != nil {
 		return fmt.Errorf("build root file system: %w", err)
 	}
-	config := buildConfig(&p.spec, p.root.dir, r.dev, r.ids, p.group.holds["cpu"], p.without)
+	config := buildConfig(&p.spec, p.root.dir, r.dev, p.ids, p.group.holds["cpu"], p.without)
 	if oldProc {
 		config.Mounts[procMount] = presentProc(unix.MS_RDONLY | quiet)
 		config.MaskPaths, config.ReadonlyPaths = nil, nil
@@ -273,12 +273,12 @@ func (p *process) launch(r *Runtime, oldProc bool) (err error) {
 	if err != nil {
 		return fmt.Errorf("prepare container: %w", err)
 	}
-	user := r.ids.user
+	user := p.ids.user
 	switch {
 	case p.without[sandbox.WallUserIDs]:
 		user = 0
 	case !config.Namespaces.Contains(configs.NEWUSER):
-		user = r.ids.owner
+		user = p.ids.owner
 	}
 	p.lib = &libcontainer.Process{
 		Args:   r.self.command(),

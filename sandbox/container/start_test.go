@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/aspis-dev/aspis/sandbox"
 )
 
@@ -216,4 +218,73 @@ func closeProcess(tb testing.TB, p sandbox.Process) {
 	if err := p.Close(testContext(tb)); err != nil {
 		tb.Error(err)
 	}
+}
+
+// TestWorkArea writes to an overlay that the Spec names as a work area, as the
+// user whom the files belong to: isolated all the same, and a plain directory in
+// its place is not.
+func TestWorkArea(t *testing.T) {
+	rt := newRuntime(t)
+	dir := t.TempDir()
+	for _, d := range []string{"lower", "upper", "work", "at"} {
+		if err := os.Mkdir(filepath.Join(dir, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "lower/file"), []byte("below\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	const user = 54321
+	for _, d := range []string{"lower", "lower/file", "upper"} {
+		if err := os.Lchown(filepath.Join(dir, d), user, user); err != nil {
+			t.Skip("needs: other ids, to give files to a user: " + err.Error())
+		}
+	}
+	at := filepath.Join(dir, "at")
+	if err := rt.opt.Space.Do(func() error {
+		return unix.Mount("overlay", at, "overlay", 0, "lowerdir="+filepath.Join(dir, "lower")+",upperdir="+filepath.Join(dir, "upper")+",workdir="+filepath.Join(dir, "work"))
+	}); err != nil {
+		t.Skip("needs: an overlay over a temporary directory: " + err.Error())
+	}
+	t.Cleanup(func() {
+		if err := rt.opt.Space.Do(func() error { return unix.Unmount(at, unix.MNT_DETACH) }); err != nil {
+			t.Error(err)
+		}
+	})
+	spec := probeSpec()
+	spec.System, spec.Artifact, spec.Mounts, spec.TmpExec = true, "", nil, true
+	spec.RunAs = &sandbox.IDs{User: user, Group: user}
+	spec.Work = []sandbox.Mount{{Source: at, Target: "/home/somebody/project"}}
+	spec.Protect = []string{filepath.Join(dir, "lower")}
+	spec.Path, spec.Dir = "/bin/sh", "/home/somebody/project"
+	spec.Args = []string{"sh", "-c", "cat file; echo changed >file; echo new >new; cp /bin/true /tmp/t && /tmp/t && echo ran; echo x 2>/dev/null >/home/somebody/out || echo shut"}
+	if missing := fallen(evidence(t, rt, spec)); len(missing) > 0 {
+		t.Errorf("it is not isolated: %v", missing)
+	}
+	out, exit := run(t, rt, spec)
+	if exit.Code != 0 || out != "below\nran\nshut\n" {
+		t.Errorf("exit %+v, output %q", exit, out)
+	}
+	for name, want := range map[string]string{"lower/file": "below\n", "upper/file": "changed\n", "upper/new": "new\n"} {
+		if got, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(got) != want {
+			t.Errorf("%s holds %q (%v)", name, got, err)
+		}
+	}
+	// What writes through is no work area.
+	spec.Work[0].Source = filepath.Join(dir, "lower")
+	e := evidence(t, rt, spec)
+	mode, missing := e.Mode()
+	if mode == sandbox.ModeIsolated {
+		t.Errorf("a directory of the host's that can be written passes as a work area: %v", missing)
+	}
+}
+
+// fallen lists the walls that do not stand.
+func fallen(e sandbox.Evidence) (out []string) {
+	for _, w := range e.Walls {
+		if !w.Standing {
+			out = append(out, string(w.Name)+": "+w.Seen)
+		}
+	}
+	return out
 }

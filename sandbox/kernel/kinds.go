@@ -22,6 +22,7 @@ const (
 	kindSys
 	kindSysCover
 	kindShown // an artifact, a snapshot, a part of the system or the first stage
+	kindWork  // a writable work area
 )
 
 // allowedDevices by name, with their numbers: they hold and do nothing.
@@ -68,6 +69,11 @@ func (f *facts) kindOf(m *mountinfo.Info) kind {
 	}
 	if at == "/tmp" && m.FSType == "tmpfs" && m.Root == "/" {
 		return kindTmp
+	}
+	for _, w := range f.ex.Spec.Work {
+		if at == w.Target {
+			return kindWork
+		}
 	}
 	if f.isShown(at) {
 		return kindShown

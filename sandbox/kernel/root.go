@@ -90,6 +90,9 @@ func (f *facts) sources(root *rootDir) map[string]source {
 	for _, m := range f.ex.Spec.Mounts {
 		lookup(m.Target, m.Source)
 	}
+	for _, m := range f.ex.Spec.Work {
+		lookup(m.Target, m.Source)
+	}
 	for _, m := range f.mounts.v {
 		if f.ex.Spec.System && isSystem(m.Mountpoint) {
 			lookup(m.Mountpoint, m.Mountpoint)

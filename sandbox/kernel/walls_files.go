@@ -83,6 +83,11 @@ func (f *facts) mountProblem(m *mountinfo.Info, k kind) string {
 		need = []string{"ro", "nosuid", "nodev"}
 	case kindShown:
 		need = []string{"ro", "nosuid", "nodev"}
+	case kindWork:
+		if problem := f.workProblem(m); problem != "" {
+			return problem
+		}
+		need = []string{"nosuid", "nodev"}
 	case kindTmp:
 		if problem := f.sizeProblem(m); problem != "" {
 			return problem
@@ -105,6 +110,21 @@ func (f *facts) mountProblem(m *mountinfo.Info, k kind) string {
 		if !hasOption(m.Options, o) {
 			return "it is not " + o
 		}
+	}
+	return ""
+}
+
+// workProblem is what keeps a mount from being a work area that the host has
+// made: an overlay, which holds back what is written there.
+func (f *facts) workProblem(m *mountinfo.Info) string {
+	s := f.shown[m.Mountpoint]
+	switch {
+	case m.FSType != "overlay":
+		return "it is no overlay, so that writes there go to what it shows"
+	case s.err != nil:
+		return s.err.Error()
+	case !s.match:
+		return "it is not the work area that the host has made"
 	}
 	return ""
 }
@@ -221,7 +241,7 @@ func (f *facts) hostPathsUnwritable() verdict {
 	if err := f.tables(); err != nil {
 		return unknown(err)
 	}
-	var writable []string
+	var writable, areas []string
 	for i, m := range f.mounts.v {
 		if readOnly(m) {
 			continue
@@ -234,8 +254,14 @@ func (f *facts) hostPathsUnwritable() verdict {
 		case (k == kindRoot && m.FSType == "tmpfs" || k == kindTmp) && f.private(m):
 			writable = append(writable, m.Mountpoint)
 			continue
+		case k == kindWork && f.workProblem(m) == "":
+			areas = append(areas, m.Mountpoint)
+			continue
 		}
 		return falls("mount %q (%s) can be written and is not private", m.Mountpoint, m.FSType)
+	}
+	if len(areas) > 0 {
+		return stands("only the work area %s, which holds writes back, and %s in private memory", quoteSome(areas), quoteSome(writable))
 	}
 	if len(writable) == 0 {
 		return stands("nothing can be written")
