@@ -93,6 +93,9 @@ type Format struct {
 	// back towards the root.
 	Items  string `json:"items,omitzero"`
 	Fields Fields `json:"fields,omitzero"`
+	// Problems is a pointer like Items to what a tool says of its own failures.
+	// Where there is one, it did not look at all that it was to.
+	Problems string `json:"problems,omitzero"`
 	// EmptyIsClean takes no output at all as no finding.
 	EmptyIsClean bool `json:"emptyIsClean,omitzero"`
 	// Columns says what a tool counts: bytes, runes (the default), utf16; each
@@ -115,6 +118,8 @@ type Fields struct {
 	Message   string `json:"message,omitzero"`
 	Severity  string `json:"severity,omitzero"`
 	Help      string `json:"help,omitzero"`
+	// Only names a member that must be true for the item to be a finding.
+	Only string `json:"only,omitzero"`
 	// Offset and EndOffset count bytes of the file, from 0.
 	Offset    string `json:"offset,omitzero"`
 	EndOffset string `json:"endOffset,omitzero"`

@@ -30,11 +30,32 @@ type Item struct {
 // positions in messages: "x.go:12:3", "line 12", "lines 3-4", "column 7", "12:3".
 var positions = regexp.MustCompile(`(?i)(:\d+)+\b|\b(lines?|columns?|cols?|row|offset)[ :#]*\d+([ -]+(to )?\d+)?|\b\d+:\d+\b`)
 
-func (it *Item) prepare() {
-	message := it.Message
-	if it.Path != "" {
-		message = strings.ReplaceAll(message, it.Path, "{file}")
+// withoutName takes a file's own name out of a message, where it stands alone.
+func withoutName(message, name string) string {
+	if name == "" {
+		return message
 	}
+	part := func(c byte) bool { return wordByte(c) || c == '-' || c == '/' }
+	var b strings.Builder
+	for {
+		i := strings.Index(message, name)
+		if i < 0 {
+			b.WriteString(message)
+			return b.String()
+		}
+		end := i + len(name)
+		b.WriteString(message[:i])
+		if (i > 0 && part(message[i-1])) || (end < len(message) && part(message[end])) {
+			b.WriteString(name)
+		} else {
+			b.WriteString("{file}")
+		}
+		message = message[end:]
+	}
+}
+
+func (it *Item) prepare() {
+	message := withoutName(it.Message, it.Path)
 	message = positions.ReplaceAllString(strings.Join(strings.Fields(message), " "), "#")
 	it.says = it.Rule + "\x00" + message
 	if it.Text == nil || !it.Place.Known {
@@ -167,19 +188,19 @@ func (p *pairing) counterpart(a, b *stream, i int, exact bool) int {
 	return -1
 }
 
-// span gives the first and last counterpart; ok is false where a token has none.
+// span gives the first and last counterpart; ok is false where a token has none,
+// or where they are not one run: pieces from several places are not the code that
+// stood there.
 func span(to []int32) (lo, hi int, ok bool) {
-	if len(to) == 0 {
+	if len(to) == 0 || to[0] == unaligned {
 		return 0, 0, false
 	}
-	lo, hi = int(to[0]), int(to[0])
-	for _, t := range to {
-		if t == unaligned {
+	for i, t := range to[1:] {
+		if t != to[i]+1 {
 			return 0, 0, false
 		}
-		lo, hi = min(lo, int(t)), max(hi, int(t))
 	}
-	return lo, hi, true
+	return int(to[0]), int(to[len(to)-1]), true
 }
 
 func texts(items []Item) map[string]*Text {

@@ -46,6 +46,17 @@ func (r *Report) mapped(f toolspec.Format, out []byte) error {
 		for _, trail := range found {
 			r.item(f, trail)
 		}
+		if f.Problems == "" {
+			continue
+		}
+		problems, err := items([]any{v}, steps(f.Problems))
+		if err != nil {
+			return err
+		}
+		for _, trail := range problems {
+			said, _ := json.Marshal(trail[len(trail)-1], json.Deterministic(true))
+			r.gap("the tool reports of itself: %s", Text(string(said), 300))
+		}
 	}
 	return nil
 }
@@ -124,6 +135,9 @@ func (r *Report) item(f toolspec.Format, trail []any) {
 			return nil
 		}
 		return follow(trail, steps(pointer))
+	}
+	if f.Fields.Only != "" && get(f.Fields.Only) != true {
+		return
 	}
 	m.Path, m.Rule, m.Message = text(get(f.Fields.Path)), text(get(f.Fields.Rule)), text(get(f.Fields.Message))
 	m.Level, m.Help = text(get(f.Fields.Severity)), text(get(f.Fields.Help))
