@@ -47,6 +47,12 @@ func (w *Workspace) publish(ctx context.Context, changes []Change, opt Options, 
 	if len(unchanged(changes)) == len(changes) {
 		return Result{Guarantee: schemas.GuaranteeNone, Limits: []string{"there was nothing to publish"}}, nil
 	}
+	var staged map[string]string
+	if opt.Index != nil {
+		if staged, err = inStep(ctx, opt.Index, changes); err != nil {
+			return Result{}, fmt.Errorf("look at the index: %w", err)
+		}
+	}
 	t, n, err := w.prepare(ctx, changes, s, opt, stage)
 	if err != nil {
 		return Result{}, err
@@ -64,7 +70,7 @@ func (w *Workspace) publish(ctx context.Context, changes []Change, opt Options, 
 		res.Notes = append(res.Notes, "tidying up was left to the next time: "+err.Error())
 	}
 	if opt.Index != nil {
-		res.Notes = append(res.Notes, updateIndex(context.WithoutCancel(ctx), w.root, opt.Index, changes)...)
+		res.Notes = append(res.Notes, updateIndex(context.WithoutCancel(ctx), opt.Index, changes, staged)...)
 	}
 	return res, nil
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -152,29 +153,35 @@ func dropFromIdent(c rune) rune {
 // bringOver copies the objects of a commit that the repository lacks from the
 // shadow, durably.
 func (r *Repo) bringOver(ctx context.Context, commit OID, have []OID) error {
+	var revs bytes.Buffer
+	fmt.Fprintf(&revs, "%s\n", commit)
+	for _, p := range have {
+		fmt.Fprintf(&revs, "^%s\n", p)
+	}
+	return r.carry(ctx, &revs, "--revs")
+}
+
+// carry copies objects from the shadow into the repository, durably: those that
+// in names, one a line.
+func (r *Repo) carry(ctx context.Context, in io.Reader, how ...string) error {
 	return r.inScratch(func(dir string) error {
-		pack := filepath.Join(dir, "pack")
-		var revs bytes.Buffer
-		fmt.Fprintf(&revs, "%s\n", commit)
-		for _, p := range have {
-			fmt.Fprintf(&revs, "^%s\n", p)
-		}
-		out, err := os.OpenFile(pack, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+		out, err := os.OpenFile(filepath.Join(dir, "pack"), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 		if err != nil {
-			return fmt.Errorf("pack a commit: %w", err)
+			return fmt.Errorf("pack objects: %w", err)
 		}
 		defer out.Close()
-		cmd := r.command(ctx, runOptions{stdin: &revs}, "pack-objects", "--revs", "--stdout", "--quiet")
-		if err := r.finish(cmd, "pack a commit", func(cmd *exec.Cmd) { cmd.Stdout = out }); err != nil {
+		args := append([]string{"pack-objects", "--stdout", "--quiet"}, how...)
+		cmd := r.command(ctx, runOptions{stdin: in}, args...)
+		if err := r.finish(cmd, "pack objects", func(cmd *exec.Cmd) { cmd.Stdout = out }); err != nil {
 			return err
 		}
 		if _, err := out.Seek(0, 0); err != nil {
-			return fmt.Errorf("pack a commit: %w", err)
+			return fmt.Errorf("pack objects: %w", err)
 		}
 		// Not through the shadow's alternates: what is found there is not written.
 		cmd = r.command(ctx, runOptions{stdin: out}, "-c", "core.fsync=all", "unpack-objects", "-q", "--strict")
 		cmd.Env = append(slices.Clone(cmd.Env), "GIT_OBJECT_DIRECTORY="+filepath.Join(r.place.common, "objects"))
-		return r.finish(cmd, "store a commit", func(*exec.Cmd) {})
+		return r.finish(cmd, "store objects", func(*exec.Cmd) {})
 	})
 }
 
