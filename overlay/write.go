@@ -183,13 +183,25 @@ func (w *writer) file(parent int, name string, e gitrepo.TreeEntry, mode uint32)
 	w.hash.Reset()
 	size, err = w.blobs.Read(e.OID, &sink{fd: fd, hash: w.hash, buf: w.buf}, 0)
 	if err == nil {
-		// The process's umask must not decide what a provider may read.
-		err = unix.Fchmod(fd, mode)
+		err = setMode(fd, mode)
 	}
 	if err := errors.Join(err, unix.Close(fd)); err != nil {
 		return "", 0, err
 	}
 	return schemas.BlobRef("blob:sha256:" + hex.EncodeToString(w.hash.Sum(nil))), size, nil
+}
+
+// setMode gives a new file its permissions: the process's umask must not decide
+// what a provider may read. Looking costs far less than setting.
+func setMode(fd int, mode uint32) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return os.NewSyscallError("stat", err)
+	}
+	if st.Mode&0o7777 == mode {
+		return nil
+	}
+	return os.NewSyscallError("chmod", unix.Fchmod(fd, mode))
 }
 
 // sink writes and hashes with a buffer that is used again for the next file.
