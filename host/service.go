@@ -80,6 +80,9 @@ func (s *Service) remember(b schemas.Baseline, tree gitrepo.OID) {
 	s.issued[baselineKey(b)] = tree
 }
 
+// Remember takes a baseline that an earlier host has issued, with its tree.
+func (s *Service) Remember(b schemas.Baseline, tree gitrepo.OID) { s.remember(b, tree) }
+
 // treeOf resolves a baseline that this host has issued.
 func (s *Service) treeOf(b schemas.Baseline) (gitrepo.OID, bool) {
 	s.mu.Lock()

@@ -35,7 +35,26 @@ type WorkMountPart struct{ Dir, Path string }
 
 // Mount mounts the work area at new places in the mounter. Close unmounts it;
 // what was done in it stays.
-func (w *WorkArea) Mount(ctx context.Context, mnt Mounter) (_ *WorkMount, err error) {
+func (w *WorkArea) Mount(ctx context.Context, mnt Mounter) (*WorkMount, error) {
+	return w.mount(ctx, mnt, nil)
+}
+
+// MountAs mounts it as Mount does, with the files of one owner shown as another's
+// and the other way round: what that one writes belongs to the first. It is an
+// ErrNoMapping where that cannot be had.
+func (w *WorkArea) MountAs(ctx context.Context, mnt Mounter, from, to Owner) (_ *WorkMount, err error) {
+	if w.store.userns {
+		return nil, fmt.Errorf("mount the work area %s: %w: a user namespace may not", w.note.ID, ErrNoMapping)
+	}
+	ns, err := mapping(from, to)
+	if err != nil {
+		return nil, fmt.Errorf("mount the work area %s: %w", w.note.ID, err)
+	}
+	defer func() { err = errors.Join(err, ns.Close()) }()
+	return w.mount(ctx, mnt, ns)
+}
+
+func (w *WorkArea) mount(ctx context.Context, mnt Mounter, ns *os.File) (_ *WorkMount, err error) {
 	if w.note.Userxattr != w.store.userns {
 		return nil, fmt.Errorf("mount the work area %s: it was made %s, whose marks mean nothing here; use it as the same user", w.note.ID, map[bool]string{true: "in a user namespace", false: "by the machine's root"}[w.note.Userxattr])
 	}
@@ -52,7 +71,7 @@ func (w *WorkArea) Mount(ctx context.Context, mnt Mounter) (_ *WorkMount, err er
 			return context.Cause(ctx)
 		}
 		for i := range w.note.Parts {
-			if err := w.mountPart(m, i); err != nil {
+			if err := w.mountPart(m, i, ns); err != nil {
 				return errors.Join(err, m.unmount())
 			}
 		}
@@ -72,7 +91,7 @@ func (w *WorkArea) Mount(ctx context.Context, mnt Mounter) (_ *WorkMount, err er
 }
 
 // mountPart must run on the mounter.
-func (w *WorkArea) mountPart(m *WorkMount, i int) error {
+func (w *WorkArea) mountPart(m *WorkMount, i int, ns *os.File) error {
 	part := w.note.Parts[i]
 	at := filepath.Join(m.mnt.Dir(), "work-"+uuid.NewString())
 	if err := os.Mkdir(at, 0o755); err != nil {
@@ -85,7 +104,7 @@ func (w *WorkArea) mountPart(m *WorkMount, i int) error {
 			lower = append(lower, w.store.frozenDir(id, "fs"))
 		}
 	}
-	err := mountWritable(lower, w.upper(i), w.store.areaDir(w.note.ID, fmt.Sprint(i), "work"), at, w.store.userns)
+	err := mountWritable(lower, w.upper(i), w.store.areaDir(w.note.ID, fmt.Sprint(i), "work"), at, w.store.userns, ns)
 	if err != nil {
 		return errors.Join(err, os.Remove(at))
 	}
@@ -94,9 +113,20 @@ func (w *WorkArea) mountPart(m *WorkMount, i int) error {
 }
 
 // mountWritable names directories by descriptors, for the reasons of mount.
-func mountWritable(lower []string, upper, work, at string, userns bool) error {
+func mountWritable(lower []string, upper, work, at string, userns bool, ns *os.File) (err error) {
 	var named []string
+	if ns != nil {
+		var release func() error
+		if named, release, err = mappedLayers(lower, upper, work, ns); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, release()) }()
+		lower, upper, work = nil, "", ""
+	}
 	for _, d := range append([]string{upper, work}, lower...) {
+		if d == "" {
+			continue
+		}
 		fd, err := unix.Open(d, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 		if err != nil {
 			return &os.PathError{Op: "open", Path: d, Err: err}

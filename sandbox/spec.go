@@ -1,6 +1,10 @@
 package sandbox
 
-import "time"
+import (
+	"context"
+	"net"
+	"time"
+)
 
 // Spec is what a process may touch and how much it may use. The host writes
 // it; nothing in it comes from a repository or from the process itself.
@@ -33,6 +37,10 @@ type Spec struct {
 	// RunAs runs the program under ids of the host's, the only ones that the
 	// container then has. Nil gives it ids that own nothing.
 	RunAs *IDs
+	// Init runs the program as a child of an init of ours, which reaps orphans
+	// and passes signals on. A program that is itself the first of its pid
+	// namespace gets no signal that it has no handler for.
+	Init bool
 	// TmpExec lets programs run from /tmp, which builds and tests do.
 	TmpExec bool
 	// Protect names host paths that must be neither reachable nor writable
@@ -42,12 +50,30 @@ type Spec struct {
 	// or anything above it, may not.
 	Protect []string
 
+	// Relay is the only way to a network, if there is one: a port on the
+	// loopback, RelayPort, that the host serves from outside. Nil gives none.
+	Relay Relay
+
 	Limits Limits
 
 	// Without leaves walls out of the container that is built. It is a hook
 	// for tests of the evidence: what is claimed is read from the kernel and
 	// never changed by it.
 	Without []WallName
+}
+
+// RelayPort is where a process finds its Relay, on 127.0.0.1. The number is the
+// one that proxies usually have; the network stack is the container's own.
+const RelayPort = 3128
+
+// Relay takes connections of the process to named destinations. One that is
+// given to a Runtime decides on its own what it lets through.
+type Relay interface {
+	// Destinations are what it lets through, for evidence.
+	Destinations() []string
+	// Serve takes connections until ctx ends or ln is closed, and returns when
+	// all that it took are closed.
+	Serve(ctx context.Context, ln net.Listener) error
 }
 
 // IDs are a user and a group, as the runtime's own user namespace has them.

@@ -45,6 +45,7 @@ type process struct {
 	group   *group
 	pipes   *supervise.Pipes
 	fifo    *os.File
+	relay   *relay // nil without
 
 	lib      *libcontainer.Process
 	launched bool        // something was made in the MountSpace
@@ -116,6 +117,7 @@ func (p *process) inspect(filter []byte) (err error) {
 		Watched:     p.watched(),
 		Pipes:       ids,
 		Filter:      filter,
+		Relay:       p.relay.expect(),
 	})
 	if err != nil {
 		return fmt.Errorf("read evidence: %w", err)
@@ -182,6 +184,7 @@ func (p *process) Stderr() io.Reader          { return p.pipes.Host[2] }
 // Release lets the first stage become the program. The wall clock runs from here.
 func (p *process) Release(ctx context.Context) error {
 	p.dog.Released()
+	p.relay.serve()
 	return p.pipes.Release(ctx)
 }
 
@@ -238,6 +241,7 @@ func (p *process) Close(ctx context.Context) error {
 		}
 	}
 	var errs []error
+	p.relay.close()
 	if p.pipes != nil {
 		p.pipes.Close()
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -48,6 +49,7 @@ type Runtime struct {
 	groups  hierarchy
 	ids     ids
 	filter  []byte
+	outward func() ([]byte, error) // the filter where there is a Relay
 	self    self
 	dev     string // the sandboxes' /dev, in the MountSpace
 	noUsers error  // why there is no user namespace, if there is none
@@ -94,6 +96,10 @@ func New(opt Options) (*Runtime, error) {
 	if len(r.filter) == 0 {
 		return nil, errors.New("seccomp program is empty")
 	}
+	r.outward = sync.OnceValues(func() ([]byte, error) {
+		filter, _, err := seccomp.Cached(filepath.Join(opt.StateDir, "seccomp"), seccomp.Profile{Egress: true})
+		return filter, err
+	})
 	if r.self, err = findSelf(opt.Space); err != nil {
 		return nil, err
 	}
@@ -139,6 +145,13 @@ func (r *Runtime) record(id string) (dir string, err error) {
 // Name identifies the runtime in evidence.
 func (r *Runtime) Name() string { return "libcontainer" }
 
+// OwnIDs are the user and group, as this process sees them, that programs run as
+// unless their Spec says otherwise; ok is false where these are the caller's own,
+// and so may own things already.
+func (r *Runtime) OwnIDs() (ids sandbox.IDs, ok bool) {
+	return sandbox.IDs{User: r.ids.owner, Group: r.ids.owner}, r.ids.userNS && !r.who.UserNS
+}
+
 // WhyNoUserNamespace says what keeps this machine from giving sandboxes a user
 // namespace, and what would allow it. It is empty where they have one.
 func (r *Runtime) WhyNoUserNamespace() string {
@@ -174,7 +187,11 @@ func (r *Runtime) start(ctx context.Context, spec sandbox.Spec, oldProc bool) (_
 	for _, w := range spec.Without {
 		without[w] = true
 	}
-	header := stage.Header{Path: spec.Path, Args: spec.Args, Filter: r.filter, KeepFiles: without[sandbox.WallFileDescriptors]}
+	filter, err := r.filterFor(&spec)
+	if err != nil {
+		return nil, fmt.Errorf("sandbox %q: %w", spec.Name, err)
+	}
+	header := stage.Header{Path: spec.Path, Args: spec.Args, Filter: filter, KeepFiles: without[sandbox.WallFileDescriptors], Init: spec.Init}
 	if breaksFilter(without) {
 		header.Filter = nil
 	}
@@ -225,7 +242,12 @@ func (r *Runtime) start(ctx context.Context, spec sandbox.Spec, oldProc bool) (_
 	if err := p.limitAfterStart(); err != nil {
 		return nil, err
 	}
-	if err := p.inspect(r.filter); err != nil {
+	if spec.Relay != nil && !breaks(without, sandbox.WallNetworkNamespace) {
+		if p.relay, err = openRelay(p.pid, spec.Relay); err != nil {
+			return nil, err
+		}
+	}
+	if err := p.inspect(filter); err != nil {
 		return nil, err
 	}
 	p.evidence.Runtime = r.Name()
@@ -233,6 +255,21 @@ func (r *Runtime) start(ctx context.Context, spec sandbox.Spec, oldProc bool) (_
 		explainProc(p.evidence.Walls)
 	}
 	return p, nil
+}
+
+// filterFor gives the system calls that a sandbox may make.
+func (r *Runtime) filterFor(spec *sandbox.Spec) ([]byte, error) {
+	if spec.Relay == nil {
+		return r.filter, nil
+	}
+	filter, err := r.outward()
+	if err == nil && len(filter) == 0 {
+		err = errors.New("it is empty")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("seccomp program: %w", err)
+	}
+	return filter, nil
 }
 
 // Examine builds a sandbox as any other, in which nothing runs but the first

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -287,4 +288,37 @@ func fallen(e sandbox.Evidence) (out []string) {
 		}
 	}
 	return out
+}
+
+// TestInit has a shell end by a signal that it has no handler for, and leave an
+// orphan: an init of ours passes the one on and reaps the other.
+func TestInit(t *testing.T) {
+	rt := newRuntime(t)
+	spec := probeSpec()
+	spec.System, spec.Artifact, spec.Init = true, "", true
+	spec.Path, spec.Dir = "/bin/sh", "/"
+	spec.Args = []string{"sh", "-c", "(sleep 0.05 &) ; echo $$; exit 7"}
+	if out, exit := run(t, rt, spec); exit.Code != 7 || strings.TrimSpace(out) == "1" {
+		t.Errorf("exit %+v, output %q", exit, out)
+	}
+	spec.Args = []string{"sh", "-c", "echo ready; exec sleep 60"}
+	ctx := testContext(t)
+	p, err := rt.Start(ctx, spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeProcess(t, p)
+	if err := p.Release(ctx); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 6)
+	if _, err := io.ReadFull(p.Stdout(), buf); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if exit, err := p.Wait(ctx); err != nil || exit.Code != 128+int(syscall.SIGTERM) {
+		t.Errorf("exit %+v (%v)", exit, err)
+	}
 }

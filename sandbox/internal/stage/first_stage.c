@@ -21,6 +21,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "first_stage.h"
@@ -94,6 +95,42 @@ static void load_filter(void *filter, uint32_t size)
 	check(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &prog), "load the seccomp filter");
 }
 
+// be_init makes this process the init of its pid namespace: it returns in a
+// child, which becomes the program, and itself reaps orphans, passes signals on
+// and ends as the child does. Without one a program would be the init, whom the
+// kernel spares every signal that it has no handler for (pid_namespaces(7)).
+static void be_init(void)
+{
+	sigset_t all, before;
+	sigfillset(&all);
+	sigprocmask(SIG_BLOCK, &all, &before);
+	pid_t child = fork();
+	if (child < 0) {
+		dprintf(STDERR_FILENO, "aspis: cannot start the program: %s\n", strerror(errno));
+		_exit(gone);
+	}
+	if (child == 0) {
+		sigprocmask(SIG_SETMASK, &before, NULL);
+		return;
+	}
+	// The streams are the program's: they end with it and its children.
+	close(STDIN_FILENO);
+	close(STDOUT_FILENO);
+	close(STDERR_FILENO);
+	for (;;) {
+		// A blocked signal is kept for an init as for anybody.
+		int sig = sigwaitinfo(&all, NULL);
+		if (sig > 0 && sig != SIGCHLD)
+			kill(child, sig);
+		int status;
+		pid_t ended;
+		while ((ended = waitpid(-1, &status, WNOHANG)) > 0) {
+			if (ended == child)
+				_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+		}
+	}
+}
+
 static void first_stage(void)
 {
 	// The host's thread that started the container is our parent in the
@@ -145,6 +182,8 @@ static void first_stage(void)
 	read_full(&word, 1);
 	if (word != STAGE_GO)
 		_exit(gone);
+	if (h.flags & STAGE_INIT)
+		be_init();
 	execve(path, argv, environ);
 	dprintf(STDERR_FILENO, "aspis: cannot execute the program: %s\n", strerror(errno));
 	_exit(not_executable);

@@ -19,3 +19,4 @@
 // Flags.
 #define STAGE_KEEP_FILES 1
 #define STAGE_REAP 2
+#define STAGE_INIT 4

@@ -40,6 +40,8 @@ type Header struct {
 	// Reap makes the program the parent of its tree's orphans, so that they
 	// can still be found below it. In a pid namespace the kernel does so anyway.
 	Reap bool
+	// Init leaves an init behind, of which the program is a child.
+	Init bool
 }
 
 // Encode gives the form that the first stage reads: the size of the rest, the
@@ -62,6 +64,9 @@ func (h Header) Encode() ([]byte, error) {
 	}
 	if h.Reap {
 		flags |= C.STAGE_REAP
+	}
+	if h.Init {
+		flags |= C.STAGE_INIT
 	}
 	const words = 4 * 4
 	total := words + len(h.Filter) + size

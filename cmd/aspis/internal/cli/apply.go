@@ -95,7 +95,8 @@ func (a *app) apply(ctx context.Context, f applyFlags, from string) error {
 				return a.planOf(ctx, b, place, tree, text)
 			}
 		}
-		return a.publish(ctx, s, host.Apply{Params: params, Person: person})
+		_, err := a.publish(ctx, s, host.Apply{Params: params, Person: person})
+		return err
 	})
 }
 
@@ -225,7 +226,7 @@ func readPlan(text []byte) (*schemas.EditPlan, error) {
 }
 
 // publish applies a plan and tells what came of it.
-func (a *app) publish(ctx context.Context, s *host.Service, ask host.Apply) error {
+func (a *app) publish(ctx context.Context, s *host.Service, ask host.Apply) (*schemas.ApplyResult, error) {
 	plan := ask.Params.Proposal
 	if make := ask.Person.Make; make != nil {
 		ask.Person.Make = func(ctx context.Context, place host.Place, tree gitrepo.OID) (_ *schemas.EditPlan, modes map[string]uint32, err error) {
@@ -235,7 +236,7 @@ func (a *app) publish(ctx context.Context, s *host.Service, ask host.Apply) erro
 	}
 	res, err := s.Apply(ctx, ask)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	rehearsed := res.Refusal != nil && strings.HasPrefix(res.Refusal.Detail, host.DryRun)
 	switch {
@@ -247,7 +248,7 @@ func (a *app) publish(ctx context.Context, s *host.Service, ask host.Apply) erro
 		a.code = ExitIndeterminate
 	}
 	if a.format == "json" {
-		return a.json(res)
+		return res, a.json(res)
 	}
-	return render.Applied(a.out, plan, res, rehearsed, a.style())
+	return res, render.Applied(a.out, plan, res, rehearsed, a.style())
 }

@@ -81,7 +81,7 @@ Exit codes: 0 allow, 1 deny, 2 indeterminate, 3 usage or set-up error.`,
 	f.StringVar(&a.repo, "repo", ".", "a directory of the repository")
 	f.StringVar(&a.config, "config", "", "trusted configuration `file`, instead of the system's and the user's")
 	f.StringVar(&a.format, "format", "text", "text or json")
-	root.AddCommand(a.checkCommand(), a.applyCommand(), a.fixCommand(), a.undoCommand(), a.statusCommand(), a.doctorCommand(), a.receiptCommand(), a.versionCommand(), a.hostCommand(), a.policyCommand(), a.providerCommand(), a.blobCommand(), a.conformanceCommand())
+	root.AddCommand(a.checkCommand(), a.applyCommand(), a.fixCommand(), a.undoCommand(), a.runCommand(), a.sessionCommand(), a.statusCommand(), a.doctorCommand(), a.receiptCommand(), a.versionCommand(), a.hostCommand(), a.policyCommand(), a.providerCommand(), a.blobCommand(), a.conformanceCommand())
 	root.AddCommand(a.storeCommand())
 	root.AddCommand(a.toolCommand())
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {

@@ -99,7 +99,7 @@ func (a *app) makeFixes(ctx context.Context, s *host.Service, findings []schemas
 	person.Make = func(ctx context.Context, place host.Place, tree gitrepo.OID) (*schemas.EditPlan, map[string]uint32, error) {
 		return inline.Make(ctx, s, place, tree)
 	}
-	err := a.publish(ctx, s, host.Apply{Params: schemas.ApplyParams{CallSite: site, Intent: "user"}, Person: person})
+	_, err := a.publish(ctx, s, host.Apply{Params: schemas.ApplyParams{CallSite: site, Intent: "user"}, Person: person})
 	nothing := errors.Is(err, host.ErrNoFix)
 	if err != nil && !nothing {
 		return err
@@ -164,5 +164,6 @@ func (a *app) askForFix(ctx context.Context, s *host.Service, f schemas.Finding,
 	if err != nil {
 		return err
 	}
-	return a.publish(ctx, s, host.Apply{Params: schemas.ApplyParams{CallSite: site, ProposalID: got.Proposal.ProposalID, Intent: "user", Proposal: &got.Proposal}, Person: person})
+	_, err = a.publish(ctx, s, host.Apply{Params: schemas.ApplyParams{CallSite: site, ProposalID: got.Proposal.ProposalID, Intent: "user", Proposal: &got.Proposal}, Person: person})
+	return err
 }
