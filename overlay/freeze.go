@@ -140,10 +140,9 @@ func (s *Store) readRecord(id string) ([]frozen.Entry, error) {
 // or what that stands on where there are enough layers. A layer that cannot be
 // read is not used.
 func (s *Store) nearest(dir string, now []frozen.Entry) (frozenLayer, frozen.Delta, error) {
-	whole := frozen.Compare(nil, now)
 	names, err := os.ReadDir(s.path("work", "layers"))
 	if err != nil {
-		return frozenLayer{}, whole, err
+		return frozenLayer{}, frozen.Delta{}, err
 	}
 	for _, n := range slices.Backward(names) {
 		if !strings.HasPrefix(n.Name(), frozenKey(dir)+"-") {
@@ -172,7 +171,7 @@ func (s *Store) nearest(dir string, now []frozen.Entry) (frozenLayer, frozen.Del
 		}
 		break
 	}
-	return frozenLayer{}, whole, nil
+	return frozenLayer{}, frozen.Compare(nil, now), nil
 }
 
 // onDisk tells whether a layer is what was written: it was forced to disk, or

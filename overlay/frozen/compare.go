@@ -73,9 +73,18 @@ func skipBelow(entries []Entry, i int) int {
 
 // withParents picks the changed entries and the directories above each.
 func withParents(after []Entry, changed []bool) []Entry {
-	var put []Entry
+	n := 0
+	for _, c := range changed {
+		if c {
+			n++
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	put := make([]Entry, 0, min(n+n/8+16, len(after)))
 	var above []int // indexes of the directories above the entry at hand
-	taken := make(map[int]bool)
+	taken := make([]bool, len(after))
 	for j, e := range after {
 		for len(above) > 0 && !Under(e.Path, after[above[len(above)-1]].Path) {
 			above = above[:len(above)-1]

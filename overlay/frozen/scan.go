@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path"
 	"runtime"
 	"slices"
 	"strings"
@@ -205,8 +204,12 @@ func (s *scanner) read(n *node) error {
 		return nil
 	}
 	slices.Sort(names)
+	n.entries = make([]Entry, 0, len(names))
 	for _, name := range names {
-		p := path.Join(n.path, name)
+		p := name
+		if n.path != "" {
+			p = n.path + "/" + name
+		}
 		if s.leave[p] {
 			continue
 		}
