@@ -188,7 +188,7 @@ var table = []Row{
 	{
 		// With a stack of its own, an interface more leads out of the machine,
 		// not to its files.
-		WallNetworkInterfaces, "There is no network interface but the loopback, and no route out.",
+		WallNetworkInterfaces, "There is no network interface but the loopback, no route out, and no socket but a relay of the host's to listed destinations, where one was asked for.",
 		ModeIsolated, "Remove whatever adds an interface to new network namespaces, or the grant of network to this process.",
 	},
 	{

@@ -7,11 +7,17 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"github.com/aspis-dev/aspis/sandbox"
+	"github.com/aspis-dev/aspis/sandbox/egress"
 )
 
 // helperEnv makes the test program a host of its own, so that hosts can be
 // killed and be somebody else. Its value says what to do.
 const helperEnv = "ASPIS_TEST_HELPER"
+
+// relayEnv names the destinations that the helper's sandbox may reach.
+const relayEnv = "ASPIS_TEST_RELAY"
 
 // stateEnv is the helper's state directory, and artifactEnv the probe's.
 const (
@@ -55,7 +61,18 @@ func helper(ctx context.Context, what string) error {
 	if err != nil {
 		return err
 	}
-	spec := probeSpec(what)
+	spec := probeSpec(strings.Fields(what)...)
+	if rules := os.Getenv(relayEnv); rules != "" {
+		list, err := egress.ParseList(strings.Fields(rules)...)
+		if err != nil {
+			return err
+		}
+		out, err := egress.New(list, egress.Options{})
+		if err != nil {
+			return err
+		}
+		spec.Relay, spec.Env = out, append(spec.Env, egress.Environment(sandbox.RelayPort, "")...)
+	}
 	p, err := rt.Start(ctx, spec)
 	if err != nil {
 		return err

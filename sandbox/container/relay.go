@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"sync"
 	"syscall"
 	"unsafe"
 
@@ -23,6 +24,7 @@ type relay struct {
 	to     sandbox.Relay
 	ln     *net.TCPListener
 	ino    uint64
+	mu     sync.Mutex
 	cancel context.CancelFunc
 	done   chan struct{} // closed when nobody serves it any more
 }
@@ -114,10 +116,13 @@ func (r *relay) serve() {
 	if r == nil {
 		return
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	ctx, cancel := context.WithCancel(context.Background())
-	r.cancel, r.done = cancel, make(chan struct{})
+	done := make(chan struct{})
+	r.cancel, r.done = cancel, done
 	go func() {
-		defer close(r.done)
+		defer close(done)
 		// Its error is that of a listener that was closed, or that nothing goes
 		// out any more, which the process sees.
 		_ = r.to.Serve(ctx, r.ln)
@@ -129,6 +134,8 @@ func (r *relay) close() {
 	if r == nil {
 		return
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.cancel()
 	_ = r.ln.Close() // closed before, if it was served
 	<-r.done

@@ -96,8 +96,9 @@ func (p *Proxy) judge(ctx context.Context, t target) (addrs []netip.Addr, addres
 	if !p.list.allowsName(t.key, t.port) {
 		return nil, "", "the list does not name this host with this port", nil
 	}
-	// The final dot keeps the machine's search domains out.
-	addrs, err = p.opt.Resolver.LookupNetIP(ctx, "ip", t.key+".")
+	// As any program of the machine asks, so that its hosts file counts. With a
+	// final dot, which would keep search domains out, it does not.
+	addrs, err = p.opt.Resolver.LookupNetIP(ctx, "ip", t.key)
 	if err == nil && len(addrs) == 0 {
 		err = errors.New("the name has no address")
 	}

@@ -25,6 +25,9 @@ type Expect struct {
 	// the other ends are known. Nil accepts pipes of which the host process
 	// has some end open.
 	Pipes []PipeID
+	// Relay is the one socket that may be in the process's network namespace:
+	// the host's own, listening on the loopback. Nil allows none.
+	Relay *Listener
 	// Filter is the seccomp program that was loaded, as the kernel takes it.
 	Filter []byte
 	// EnvNames are variables that a runtime adds to those of Spec.Env. Nil
@@ -37,3 +40,11 @@ type Expect struct {
 
 // PipeID identifies a pipe by what fstat gives for either end.
 type PipeID struct{ Dev, Ino uint64 }
+
+// Listener identifies a socket of the host's by what fstat gives for it.
+type Listener struct {
+	Ino  uint64
+	Port uint16
+	// Destinations is how many it leads to.
+	Destinations int
+}

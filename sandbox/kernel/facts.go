@@ -60,6 +60,7 @@ type facts struct {
 	routes, routes6    fact[[]Route]
 	addresses          fact[[]string]
 	sockets            fact[[]UnixSocket]
+	inet               fact[map[string][]InetSocket] // by protocol
 	files              fact[[]openFile]
 	hostPipes          fact[map[uint64]bool]
 	environ            fact[[]string]
@@ -175,7 +176,20 @@ func (f *facts) gatherNetwork(p *process) {
 	f.routes6 = optional(read(p, "net/ipv6_route", maxText, ParseRoutes6))
 	f.addresses = optional(read(p, "net/fib_trie", maxText, ParseAddresses))
 	f.sockets = read(p, "net/unix", maxText, ParseUnixSockets)
+	f.inet.v = map[string][]InetSocket{}
+	for _, protocol := range inetProtocols {
+		list := optional(read(p, "net/"+protocol, maxText, ParseInetSockets))
+		if list.err != nil {
+			f.inet.err = list.err
+		}
+		if len(list.v) > 0 {
+			f.inet.v[protocol] = list.v
+		}
+	}
 }
+
+// inetProtocols are those whose sockets the kernel lists.
+var inetProtocols = []string{"tcp", "tcp6", "udp", "udp6", "raw", "raw6"}
 
 // optional takes a file that a kernel without that part of the network does
 // not have as an empty one. The interface table, which every kernel has, has

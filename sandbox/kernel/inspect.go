@@ -68,7 +68,7 @@ var checks = map[sandbox.WallName]func(*facts) verdict{
 	sandbox.WallIPCNamespace:        ownNamespace("ipc"),
 	sandbox.WallUTSNamespace:        ownNamespace("uts"),
 	sandbox.WallCgroupNamespace:     ownNamespace("cgroup"),
-	sandbox.WallNetworkNamespace:    ownNamespace("net"),
+	sandbox.WallNetworkNamespace:    (*facts).networkNamespace,
 	sandbox.WallNetworkInterfaces:   (*facts).networkInterfaces,
 	sandbox.WallUnixSockets:         (*facts).unixSockets,
 	sandbox.WallFileDescriptors:     (*facts).fileDescriptors,

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"strconv"
@@ -168,4 +169,55 @@ func ParseUnixSockets(text string) ([]UnixSocket, error) {
 		return nil, errors.New("socket table has no heading")
 	}
 	return list, nil
+}
+
+// InetSocket is one line of /proc/<pid>/net/tcp, udp or raw, or of their
+// version 6 forms.
+type InetSocket struct {
+	Local string // address and port, hexadecimal, as the kernel prints them
+	State uint64 // TCP_LISTEN is 10
+	Inode uint64
+}
+
+// tcpListen is the state of a listening socket (include/net/tcp_states.h).
+const tcpListen = 10
+
+// ParseInetSockets reads the sockets of one protocol of a network namespace.
+func ParseInetSockets(text string) ([]InetSocket, error) {
+	var list []InetSocket
+	first := true
+	for line := range strings.Lines(text) {
+		// sl local remote st queues timer retransmits uid timeout inode ...
+		f := strings.Fields(line)
+		if first {
+			first = false
+			if len(f) == 0 || f[0] != "sl" {
+				return nil, fmt.Errorf("socket table begins with %q", line)
+			}
+			continue
+		}
+		if len(f) < 10 {
+			return nil, fmt.Errorf("socket line %q", line)
+		}
+		state, err := strconv.ParseUint(f[3], 16, 8)
+		if err != nil {
+			return nil, fmt.Errorf("socket line %q: %w", line, err)
+		}
+		ino, err := strconv.ParseUint(f[9], 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("socket line %q: %w", line, err)
+		}
+		list = append(list, InetSocket{Local: f[1], State: state, Inode: ino})
+	}
+	if first {
+		return nil, errors.New("socket table has no heading")
+	}
+	return list, nil
+}
+
+// onLoopback tells whether the socket is bound to 127.0.0.1 and a port. The
+// kernel prints the four bytes of the address as one number of the machine's
+// own order.
+func (s InetSocket) onLoopback(port uint16) bool {
+	return s.Local == fmt.Sprintf("%08X:%04X", binary.NativeEndian.Uint32([]byte{127, 0, 0, 1}), port)
 }

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"fmt"
 	"io/fs"
 	"slices"
 	"strings"
@@ -11,7 +12,7 @@ import (
 const loopback = "lo"
 
 func (f *facts) networkInterfaces() verdict {
-	for _, err := range []error{f.interfaces.err, f.routes.err, f.routes6.err, f.addresses.err, f.strayNS} {
+	for _, err := range []error{f.interfaces.err, f.routes.err, f.routes6.err, f.addresses.err, f.inet.err, f.strayNS} {
 		if err != nil {
 			return unknown(err)
 		}
@@ -33,7 +34,50 @@ func (f *facts) networkInterfaces() verdict {
 			return falls("it has the address %q", a)
 		}
 	}
-	return stands("interfaces: %s; no route out", quoteSome(f.interfaces.v))
+	if problem := f.socketProblem(); problem != "" {
+		return falls("%s", problem)
+	}
+	return stands("interfaces: %s; no route out; %s", quoteSome(f.interfaces.v), f.relaySeen())
+}
+
+// relaySeen is what the one socket that may be there leads to.
+func (f *facts) relaySeen() string {
+	if f.ex.Relay == nil {
+		return "no socket"
+	}
+	return fmt.Sprintf("only lo, with a relay to an allow-list of %d destinations", f.ex.Relay.Destinations)
+}
+
+// socketProblem finds sockets that nobody asked for, and misses the one that
+// was. Nothing of the process has run yet, so that all are the host's.
+func (f *facts) socketProblem() string {
+	found := false
+	for _, protocol := range inetProtocols {
+		for _, s := range f.inet.v[protocol] {
+			if r := f.ex.Relay; r == nil || protocol != "tcp" || s.Inode != r.Ino || s.State != tcpListen {
+				return fmt.Sprintf("a socket of %s is in its network namespace", protocol)
+			} else if !s.onLoopback(r.Port) {
+				return fmt.Sprintf("the relay listens at %s", s.Local)
+			}
+			found = true
+		}
+	}
+	if f.ex.Relay != nil && !found {
+		return "the relay is not there"
+	}
+	return ""
+}
+
+// networkNamespace is a namespace of the process's own, and says what is in it.
+func (f *facts) networkNamespace() verdict {
+	v := ownNamespace("net")(f)
+	if v.standing && f.ex.Relay != nil {
+		if problem := f.socketProblem(); problem != "" {
+			return falls("%s", problem)
+		}
+		v.seen += "; " + f.relaySeen()
+	}
+	return v
 }
 
 // unixSockets: abstract names belong to the network namespace, which is new

@@ -5,12 +5,18 @@ package main
 import (
 	"bufio"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"runtime"
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/net/proxy"
 )
 
 func init() { runtime.LockOSThread() } // main runs on the first thread
@@ -39,6 +45,8 @@ func main() {
 		fork()
 	case "files":
 		files()
+	case "net":
+		network(os.Args[2:])
 	case "exit":
 		fmt.Fprintln(os.Stderr, "leaving")
 		os.Exit(7)
@@ -115,4 +123,48 @@ func files() {
 		all = append(all, f)
 	}
 	fmt.Println("never stopped", len(all))
+}
+
+// network tries each "how=where": by the proxy of the environment, by SOCKS on
+// the same port, or straight.
+func network(tries []string) {
+	for _, try := range tries {
+		how, where, _ := strings.Cut(try, "=")
+		said, err := reach(how, where)
+		fmt.Printf("%s %s: %q %v\n", how, where, said, err)
+	}
+}
+
+func reach(how, where string) (string, error) {
+	by, err := url.Parse(os.Getenv("HTTP_PROXY"))
+	if err != nil {
+		return "", err
+	}
+	client := http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true, Proxy: http.ProxyURL(by)}}
+	switch how {
+	case "dial":
+		c, err := net.DialTimeout("tcp", where, 5*time.Second)
+		if err == nil {
+			c.Close()
+		}
+		return "", err
+	case "lookup":
+		list, err := net.LookupHost(where)
+		return strings.Join(list, " "), err
+	case "socks":
+		d, err := proxy.SOCKS5("tcp", by.Host, nil, nil)
+		if err != nil {
+			return "", err
+		}
+		client.Transport = &http.Transport{DisableKeepAlives: true, Dial: d.Dial}
+	case "connect":
+		where = "https" + strings.TrimPrefix(where, "http")
+	}
+	resp, err := client.Get(where)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	return resp.Status + " " + string(b), err
 }
