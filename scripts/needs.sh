@@ -7,6 +7,10 @@ for p in "$@"; do
 	case $p in
 	gcc | git | crun | runc | python3) command -v "$p" >/dev/null 2>&1 && continue ;;
 	bubblewrap) command -v bwrap >/dev/null 2>&1 && continue ;;
+	e2fsprogs) command -v mkfs.ext4 >/dev/null 2>&1 && continue ;;
+	btrfs-progs) command -v mkfs.btrfs >/dev/null 2>&1 && continue ;;
+	xfsprogs) command -v mkfs.xfs >/dev/null 2>&1 && continue ;;
+	ntfs-3g) command -v mkfs.ntfs >/dev/null 2>&1 && continue ;;
 	uidmap) command -v newuidmap >/dev/null 2>&1 && continue ;;
 	libc6-dev) for f in /usr/lib/*/libc.a /usr/lib/libc.a /usr/lib64/libc.a; do [ -e "$f" ] && continue 2; done ;;
 	esac

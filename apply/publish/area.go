@@ -25,6 +25,10 @@ const (
 // mount, where git and other tools do not look for source. It makes nothing.
 func areaPath(root string) (dir string, inRoot bool) {
 	name := "aspis-publish-" + strconv.Itoa(os.Geteuid())
+	// One that is there may hold a publish from before there was a repository.
+	if st, err := os.Lstat(filepath.Join(root, "."+name)); err == nil && st.IsDir() {
+		return filepath.Join(root, "."+name), true
+	}
 	if git := gitDir(root); git != "" && sameMount(root, git) && unix.Access(git, unix.W_OK) == nil {
 		return filepath.Join(git, name), false
 	}

@@ -3,6 +3,7 @@ package publish_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -360,6 +361,63 @@ func TestOnePublishAtATime(t *testing.T) {
 		t.Fatal(err)
 	}
 	open(t, root, state).Close()
+}
+
+// TestACancelledPublishIsTakenBack cancels between two exchanges.
+func TestACancelledPublishIsTakenBack(t *testing.T) {
+	root, b, changes := two(t)
+	before := snapshot(t, root)
+	ctx, cancel := context.WithCancel(context.Background())
+	w := open(t, root, t.TempDir())
+	defer w.Close()
+	if _, err := w.Publish(ctx, changes, b, at("exchange 0", cancel)); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(before, snapshot(t, root)); d != "" {
+		t.Fatal(d)
+	}
+}
+
+// TestWrongContentIsRefused is given other bytes than it asked for.
+func TestWrongContentIsRefused(t *testing.T) {
+	root, b, changes := two(t)
+	before := snapshot(t, root)
+	b[changes[1].After.Blob] = []byte("neu\n")
+	if _, err := publishOnce(t, root, b, publish.Options{}, changes...); err == nil {
+		t.Fatal("it was published")
+	}
+	if d := cmp.Diff(before, snapshot(t, root)); d != "" {
+		t.Fatal(d)
+	}
+}
+
+// TestAPlantedAreaHarmsNothing has symlinks where the area keeps files.
+func TestAPlantedAreaHarmsNothing(t *testing.T) {
+	outside := t.TempDir()
+	write(t, outside, "precious/f", "f\n")
+	long := time.Now().Add(-1000 * time.Hour)
+	if err := os.Chtimes(filepath.Join(outside, "precious"), long, long); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"kept", "last", "tx-1", "drop-1", ""} {
+		root := t.TempDir()
+		area := filepath.Join(root, fmt.Sprintf(".aspis-publish-%d", os.Geteuid()))
+		if name != "" {
+			if err := os.Mkdir(area, 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Symlink(outside, filepath.Join(area, name)); err != nil {
+			t.Fatal(err)
+		}
+		if w, err := publish.Open(context.Background(), root, t.TempDir()); err == nil && name != "last" {
+			w.Close()
+			t.Errorf("%q is a symlink, and nobody minds", name)
+		}
+		if d := cmp.Diff(map[string]string{"precious/": "", "precious/f": "false f\n"}, snapshot(t, outside)); d != "" {
+			t.Fatal(d)
+		}
+	}
 }
 
 // TestATornJournalIsNoPublish cuts and garbles a journal before anything was

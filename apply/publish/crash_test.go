@@ -282,7 +282,7 @@ func recoverAt(t testing.TB, root, state string, point int) {
 
 // TestTXNCrashAtEveryStep is TXN-CRASH: a process is killed at each step of
 // publishes of random plans, and the one that recovers is killed too.
-func TestTXNCrashAtEveryStep(t *testing.T) { crashAtEveryStep(t, t.TempDir(), t.TempDir(), 220) }
+func TestTXNCrashAtEveryStep(t *testing.T) { crashAtEveryStep(t, shm(t), t.TempDir(), 220) }
 
 func crashAtEveryStep(t *testing.T, dir, state string, points int) {
 	t.Helper()

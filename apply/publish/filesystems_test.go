@@ -2,6 +2,7 @@ package publish_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -148,7 +149,7 @@ func TestTXNBound(t *testing.T) {
 				t.Fatal(d)
 			}
 			if f.modes && !testing.Short() {
-				crashAtEveryStep(t, mount, t.TempDir(), 30)
+				crashAtEveryStep(t, mount, t.TempDir(), 20)
 			}
 		})
 	}
@@ -159,5 +160,37 @@ func withoutModes(trees ...map[string]string) {
 		for p, text := range tree {
 			tree[p] = strings.TrimPrefix(strings.TrimPrefix(text, "true "), "false ")
 		}
+	}
+}
+
+// TestNamesThatAreOne publishes to a file system that folds case.
+func TestNamesThatAreOne(t *testing.T) {
+	need(t, "lowntfs-3g", "ntfs-3g")
+	root := mounted(t, "lowntfs-3g", "-o", "permissions,ignore_case", image(t, 32<<20, "mkfs.ntfs", "-q", "-F", "-f"))
+	b := blobs{}
+	write(t, root, "Readme", "old\n")
+	write(t, root, "other", "old\n")
+	before := snapshot(t, root)
+	old, fresh := b.file("old\n"), b.file("new\n")
+	w := open(t, root, t.TempDir())
+	defer w.Close()
+	ctx := context.Background()
+	_, err := w.Publish(ctx, []publish.Change{{Path: "README", After: fresh}, {Path: "other", Before: old, After: fresh}}, b, publish.Options{})
+	conflicts(t, err)
+	_, err = w.Publish(ctx, []publish.Change{{Path: "README", Before: old, After: fresh}, {Path: "Readme", Before: old, After: b.file("newer\n")}}, b, publish.Options{})
+	var invalid *publish.InvalidError
+	if !errors.As(err, &invalid) {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(before, snapshot(t, root)); d != "" {
+		t.Fatal(d)
+	}
+	// A rename that changes nothing but case.
+	if _, err := w.Publish(ctx, []publish.Change{{Path: "README", After: fresh}, {Path: "Readme", Before: old}}, b, publish.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	// The kernel may take the other spelling for the old file a little longer.
+	if got, err := os.ReadFile(filepath.Join(root, "README")); err != nil || string(got) != "new\n" {
+		t.Fatalf("%q %v", got, err)
 	}
 }

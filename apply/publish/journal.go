@@ -88,17 +88,32 @@ func decodeJournal(b []byte) (j journal, committed bool, err error) {
 	if j.Version != journalVersion {
 		return j, false, fmt.Errorf("the journal has the version %d; use an aspis that knows it", j.Version)
 	}
+	if err := j.check(); err != nil {
+		return j, false, err
+	}
+	return j, strings.HasPrefix(string(rest[size+1:]), commitMark+digest+"\n"), nil
+}
+
+// check refuses what this program never writes: a journal may have come with the
+// directory that it lies in.
+func (j *journal) check() error {
+	if len(j.ID) > 64 || strings.Trim(j.ID, "0123456789abcdefT-") != "" {
+		return fmt.Errorf("the journal has the id %.80q", j.ID)
+	}
+	if len(j.Ops) > maxOps || len(j.Dirs) > maxOps {
+		return fmt.Errorf("the journal names more than %d paths", maxOps)
+	}
 	for _, o := range j.Ops {
 		if why := apply.Refusal(o.Path); why != "" {
-			return j, false, fmt.Errorf("the journal names %q: %s", o.Path, why)
+			return fmt.Errorf("the journal names %q: %s", o.Path, why)
 		}
 	}
 	for _, d := range j.Dirs {
 		if why := apply.Refusal(d); why != "" {
-			return j, false, fmt.Errorf("the journal names %q: %s", d, why)
+			return fmt.Errorf("the journal names %q: %s", d, why)
 		}
 	}
-	return j, strings.HasPrefix(string(rest[size+1:]), commitMark+digest+"\n"), nil
+	return nil
 }
 
 // readJournal reads the journal in a directory. One that is not there is torn.

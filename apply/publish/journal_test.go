@@ -14,7 +14,7 @@ import (
 // FuzzJournal reads journals of any content: one that is taken names nothing that
 // may not be written, and is the same when it is written again.
 func FuzzJournal(f *testing.F) {
-	j := journal{Version: journalVersion, ID: "x", Time: time.Unix(1, 0).UTC(), Dirs: []string{"d"}, Ops: []op{
+	j := journal{Version: journalVersion, ID: "20260102T030405-0a", Time: time.Unix(1, 0).UTC(), Dirs: []string{"d"}, Ops: []op{
 		{Path: "a", Before: State{Mode: gitrepo.ModeFile, Blob: schemas.BlobRefOf(nil)}},
 		{Path: "d/f", After: State{Mode: gitrepo.ModeExec, Blob: schemas.BlobRefOf([]byte("x"))}, Ino: 7, Over: true}}}
 	b, digest, err := j.encode()

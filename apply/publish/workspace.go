@@ -214,6 +214,9 @@ func (w *Workspace) expire(ctx context.Context) error {
 // expireKept removes files of others that were kept for long.
 func (w *Workspace) expireKept() error {
 	dir := filepath.Join(w.areaDir, keptName)
+	if st, err := os.Lstat(dir); err != nil || !st.IsDir() {
+		return &DamagedError{Dir: w.areaDir, Detail: fmt.Sprintf("%q is not a directory (%v)", keptName, err)}
+	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return fmt.Errorf("look at kept files: %w", err)
