@@ -57,7 +57,39 @@ func (s *Store) sweep(ctx context.Context, db database) error {
 			return fmt.Errorf("remove a layer left behind: %w", err)
 		}
 	}
+	if err := s.dropOtherBoots(ctx, db); err != nil {
+		return err
+	}
 	return s.trashUnknown(ctx, db)
+}
+
+// dropOtherBoots drops what was written without being forced to disk before the
+// machine was started: nobody asks for it any more.
+func (s *Store) dropOtherBoots(ctx context.Context, db database) error {
+	boot, err := bootID()
+	if err != nil {
+		return err
+	}
+	for again := true; again; { // what stands on others goes first
+		again = false
+		for _, prefix := range []string{candidatePrefix, narrowPrefix} {
+			keys, err := keysOf(ctx, db, prefix)
+			if err != nil {
+				return fmt.Errorf("look for what other boots left: %w", err)
+			}
+			for _, key := range keys {
+				if strings.HasPrefix(key, prefix+boot+"/") {
+					continue
+				}
+				gone, err := s.collectOne(ctx, db, key, time.Now())
+				if err != nil {
+					return err
+				}
+				again = again || gone
+			}
+		}
+	}
+	return nil
 }
 
 // trashUnknown must be called with the store locked: directories come and go

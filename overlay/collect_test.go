@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/containerd/v2/core/snapshots"
+	"github.com/containerd/containerd/v2/core/snapshots/storage"
+
 	"github.com/aspis-dev/aspis/schemas"
 )
 
@@ -149,6 +152,63 @@ func TestShrinkTakesTheLongestUnusedFirst(t *testing.T) {
 	}
 	if got, _, err := content(snaps[1].OpenBlob(schemas.BlobRefOf([]byte(big + "1")))); err != nil || got != big+"1" {
 		t.Fatal(err)
+	}
+	f.sound()
+}
+
+// TestOtherBootsLeaveNothing: candidates of another boot are dropped by the next
+// process that writes.
+func TestOtherBootsLeaveNothing(t *testing.T) {
+	f := newFixture(t)
+	f.write("a", "1")
+	one := f.tree()
+	base := f.baseline(one)
+	f.write("a", "2")
+	two := f.tree()
+	cand := f.candidate(base, two)
+	f.write("a", "3")
+	top := f.candidate(cand, f.tree())
+	for _, s := range []*Snapshot{top, cand, base} {
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// As if they had been written by another boot.
+	if err := f.store.locked(context.Background(), func(ctx context.Context, db database) error {
+		return db.meta.WithTransaction(ctx, true, func(ctx context.Context) error {
+			for i, s := range []*Snapshot{cand, top} {
+				key := fmt.Sprint(candidatePrefix, "anotherboot/", i)
+				parent := []string{base.key, candidatePrefix + "anotherboot/0"}[i]
+				if _, err := storage.CreateSnapshot(ctx, snapshots.KindActive, "active/x", parent); err != nil {
+					return err
+				}
+				if _, err := storage.CommitActive(ctx, "active/x", key, snapshots.Usage{}); err != nil {
+					return fmt.Errorf("%s: %w", s.key, err)
+				}
+			}
+			return nil
+		})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Open(f.store.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.store = again
+	f.write("a", "4")
+	f.candidate(f.baseline(one), f.tree())
+	items, err := again.List(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, it := range items {
+		if strings.Contains(it.ID, "anotherboot") {
+			t.Errorf("%s is still there", it.ID)
+		}
+	}
+	if len(items) != 4 {
+		t.Errorf("%+v", items)
 	}
 	f.sound()
 }

@@ -34,7 +34,12 @@ fits, with --unused what was not used for so long, without either all of it. Wha
 another process uses stays, and so do work areas and what they lie over.`,
 		Example: `  aspis store gc --max-size 10G
   aspis store gc --unused 168h`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.collectStore(cmd.Context(), limit, unused) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("max-size") {
+				return a.shrinkStore(cmd.Context(), limit)
+			}
+			return a.collectStore(cmd.Context(), unused)
+		},
 	}
 	gc.Flags().StringVar(&limit, "max-size", "", "remove until the rest takes at most so many `bytes` (K, M, G and T mean powers of 1024)")
 	gc.Flags().DurationVar(&unused, "unused", 0, "remove only what was not used for this `time`")
@@ -106,20 +111,25 @@ func (a *app) listStore(ctx context.Context) error {
 	return err
 }
 
-func (a *app) collectStore(ctx context.Context, limit string, unused time.Duration) error {
+func (a *app) collectStore(ctx context.Context, unused time.Duration) error {
 	store, err := a.openStore()
 	if err != nil {
 		return err
 	}
-	if limit == "" {
-		n, err := store.Collect(ctx, time.Now().Add(-unused))
-		if err != nil {
-			return err
-		}
-		_, err = fmt.Fprintf(a.out, "removed %d\n", n)
+	n, err := store.Collect(ctx, time.Now().Add(-unused))
+	if err != nil {
 		return err
 	}
+	_, err = fmt.Fprintf(a.out, "removed %d\n", n)
+	return err
+}
+
+func (a *app) shrinkStore(ctx context.Context, limit string) error {
 	bytes, err := parseSize(limit)
+	if err != nil {
+		return err
+	}
+	store, err := a.openStore()
 	if err != nil {
 		return err
 	}
