@@ -39,6 +39,7 @@ type Person struct {
 	OnDrift   string   // one of policy's; "" for what policy says
 	DryRun    bool     // stop before anything is published
 	Ref       string   // publish to this ref and not to the worktree
+	WholeDir  bool     // exchange the worktree as a whole directory
 	Message   string   // of the commit that a ref gets
 }
 

@@ -30,7 +30,14 @@ func (s *Service) target(ctx context.Context, a Apply) (target, error) {
 	if s.Repo.Root() == "" {
 		return nil, errors.New("the repository has no worktree; publish to a ref")
 	}
-	return openWorktree(ctx, s)
+	t, err := openWorktree(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	if a.Person != nil && a.Person.WholeDir {
+		return wholeDir{t}, nil
+	}
+	return t, nil
 }
 
 // refTarget makes a commit and moves a ref to it. Git's own compare and swap

@@ -28,7 +28,7 @@ type worktree struct {
 
 // openWorktree takes the worktree for one apply. What a crash left begun is
 // taken back first, and told.
-func openWorktree(ctx context.Context, s *Service) (_ target, err error) {
+func openWorktree(ctx context.Context, s *Service) (_ *worktree, err error) {
 	dir := filepath.Join(s.Host.opt.StateDir, "apply")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make a place for locks: %w", err)
@@ -118,24 +118,12 @@ func (t *worktree) publish(ctx context.Context, at *attempt, todo []move, candid
 	if err != nil {
 		return nil, fmt.Errorf("take the workspace: %w", err)
 	}
-	defer func() { err = errors.Join(err, ws.Close()) }()
 	res, err := ws.Publish(ctx, changes, inStore{t.s, base}, publish.Options{Checked: true})
-	var conflict *publish.ConflictError
-	var invalid *publish.InvalidError
-	switch {
-	case errors.As(err, &conflict):
-		no := &refusal{reason: "conflict", detail: conflict.Error()}
-		for _, c := range conflict.Conflicts {
-			no.conflicts = append(no.conflicts, schemas.ApplyConflict{Path: c.Path, Detail: c.Detail})
-		}
-		for _, l := range conflict.Left {
-			no.conflicts = append(no.conflicts, schemas.ApplyConflict{Path: l.Path, Detail: l.Detail + "; what was there before is kept in " + l.Kept})
-		}
-		return nil, no
-	case errors.As(err, &invalid):
-		return nil, &refusal{reason: "unsupported", detail: invalid.Error()}
-	case err != nil:
-		return nil, err
+	if cerr := ws.Close(); err == nil && cerr != nil {
+		err = errors.Join(cerr, t.undo(context.WithoutCancel(ctx)))
+	}
+	if err != nil {
+		return nil, explained(err)
 	}
 	at.notes = append(at.notes, res.Notes...)
 	for _, k := range res.Kept {
@@ -143,10 +131,15 @@ func (t *worktree) publish(ctx context.Context, at *attempt, todo []move, candid
 	}
 	done := &published{guarantee: res.Guarantee, limits: res.Limits, undo: res.ID}
 	done.failed = t.undo
+	return t.lookAfter(ctx, done, candidate)
+}
+
+// lookAfter reads the worktree again and compares it with the tree that was
+// checked. One that cannot be read is put back.
+func (t *worktree) lookAfter(ctx context.Context, done *published, candidate gitrepo.OID) (*published, error) {
 	place, tree, err := t.s.look(ctx)
 	if err != nil {
-		_, undoErr := ws.Undo(context.WithoutCancel(ctx), res.ID, publish.Options{})
-		return nil, fmt.Errorf("the edit was published and taken back, since the workspace could not be read afterwards: %w", errors.Join(err, undoErr))
+		return nil, fmt.Errorf("the edit was published and taken back, since the workspace could not be read afterwards: %w", errors.Join(err, done.failed(context.WithoutCancel(ctx))))
 	}
 	done.after = place.Baseline
 	if tree != candidate && done.guarantee == schemas.GuaranteeStagedSnapshot {

@@ -38,7 +38,10 @@ func files(t *testing.T, root string) map[string]string {
 			return err
 		}
 		if d.Name() == ".git" {
-			return filepath.SkipDir
+			if d.IsDir() {
+				return filepath.SkipDir
+			}
+			return nil
 		}
 		rel, err := filepath.Rel(root, p)
 		if err != nil {
@@ -480,5 +483,38 @@ func TestFixes(t *testing.T) {
 	write(t, w, "README.md", "TEST-ERROR\n")
 	if o := runIn(t, w, "fix"); o.Code != 0 || files(t, w.Repo)["README.md"] != fmt.Sprintf("false %q", "By the provider.\n") {
 		t.Errorf("%+v: %s", o, files(t, w.Repo)["README.md"])
+	}
+}
+
+// TestWholeDirectoryIsExchanged publishes to a linked worktree as one directory:
+// a program that looks sees all of the old or all of the new.
+func TestWholeDirectoryIsExchanged(t *testing.T) {
+	l := lab(t)
+	w := world(t, l, l.NewConfig())
+	write(t, w, ".gitignore", "build/\n")
+	git(t, w, "add", "-A")
+	git(t, w, "commit", "-q", "-m", "More")
+	patch, _ := patchOf(t, w, func() { write(t, w, "README.md", "New.\n"); write(t, w, "src/new.go", "package main\n") })
+	if res, o := applyJSON(t, w, "--to", "dir-exchange", patch); o.Code != 2 || res.Refusal.Reason != "unsupported" {
+		t.Errorf("a worktree with its git directory inside: %+v", o)
+	}
+	side := filepath.Join(w.Dir, "side")
+	git(t, w, "worktree", "add", "-q", "--detach", side)
+	w.Repo = side
+	write(t, w, "build/out", "kept\n")
+	res, o := applyJSON(t, w, "--to", "dir-exchange", patch)
+	if o.Code != 0 || res.Assurance.TransactionGuarantee != schemas.GuaranteeStagedSnapshot || !strings.Contains(res.Assurance.Detail, "as it was before") {
+		t.Fatalf("%+v: %s", res.Refusal, o.Stderr)
+	}
+	got := files(t, side)
+	if got["README.md"] != `false "New.\n"` || got["src/new.go"] != `false "package main\n"` || got["build/out"] != `false "kept\n"` {
+		t.Errorf("%v", got)
+	}
+	if s := git(t, w, "status", "--porcelain"); s != " M README.md\n?? src/new.go\n" && s != "M README.md\n?? src/new.go" {
+		t.Errorf("status: %q", s)
+	}
+	old, err := filepath.Glob(filepath.Join(w.Dir, ".side.aspis-*"))
+	if err != nil || len(old) != 1 || files(t, old[0])["README.md"] == got["README.md"] {
+		t.Errorf("what was there before: %v (%v)", old, err)
 	}
 }

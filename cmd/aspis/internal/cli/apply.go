@@ -50,7 +50,7 @@ Exit codes: 0 published, 1 denied by a check, 2 not published for another reason
   aspis undo                                 take the last one back`,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.apply(cmd.Context(), f, args[0]) },
 	}
-	cmd.Flags().StringVar(&f.to, "to", "worktree", "publish to the `worktree`, or as a commit to ref:NAME")
+	cmd.Flags().StringVar(&f.to, "to", "worktree", "publish to the `worktree`, to it as a whole with dir-exchange, or as a commit to ref:NAME")
 	cmd.Flags().BoolVar(&f.merge, "merge", false, "merge with what has changed since the plan was made, where that is clean")
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "check the edit, and publish nothing")
 	cmd.Flags().StringSliceVar(&f.protected, "allow-protected", nil, "let protected files that match `glob` be written")
@@ -128,8 +128,10 @@ func (f applyFlags) person() (*host.Person, error) {
 		return nil, fmt.Errorf("--to %q: give the whole name of the ref, such as ref:refs/heads/agent", f.to)
 	case isRef:
 		p.Ref = ref
+	case f.to == "dir-exchange":
+		p.WholeDir = true
 	case f.to != "worktree":
-		return nil, fmt.Errorf("--to is %q; use worktree or ref:NAME", f.to)
+		return nil, fmt.Errorf("--to is %q; use worktree, dir-exchange or ref:NAME", f.to)
 	case f.message != "":
 		return nil, errors.New("--message is for --to ref:NAME: a worktree gets no commit")
 	}
