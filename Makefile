@@ -18,10 +18,10 @@ SHELL       := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 
 .DEFAULT_GOAL := build
-.PHONY: build install demo test bench lint fuzz clean help needs
+.PHONY: build install demo test test-tools bench lint fuzz clean help needs
 
 help: ## show this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
 needs:
 	@./scripts/needs.sh gcc git libc6-dev
@@ -44,6 +44,9 @@ demo: build ## judge a clean change and one that leaks keys, in a small real rep
 test: build ## run every test; as root all of them can run
 	$(GO) vet ./...
 	$(GO) test -json -count=1 -timeout 15m ./... | $(GO) run ./integration/testreport
+
+test-tools: ## run the presets on every tool that is in PATH; takes minutes
+	ASPIS_TEST_TOOLS=all $(GO) test -count=1 -timeout 30m -run TestRealTools -v ./cmd/aspis-tool
 
 bench: build ## measure beside bwrap, crun and runc, in one run
 	@./scripts/needs.sh bubblewrap crun runc || echo "measuring without what is missing"

@@ -22,7 +22,7 @@ import (
 
 // Bounds of one run of a tool.
 const (
-	maxOutput  = 48 << 20 // bytes
+	maxOutput  = 32 << 20 // bytes
 	maxSaid    = 256 << 10
 	maxArgs    = 64 << 10 // bytes of file names in one run
 	versionFor = 20 * time.Second

@@ -83,7 +83,7 @@ func (r *Result) explain(err, cause error, c Command) {
 	case errors.Is(cause, errTooMuch):
 		r.Truncated, r.Failure = true, fmt.Sprintf("it printed more than %d bytes and was ended", c.Stdout)
 	case errors.Is(cause, errTimeout):
-		r.TimedOut, r.Failure = true, fmt.Sprintf("it was not done within %s and was ended", c.Timeout)
+		r.TimedOut, r.Failure = true, fmt.Sprintf("it was not done within %s and was ended", c.Timeout.Round(time.Millisecond))
 	case cause != nil:
 		r.Failure = "it was cancelled"
 	case err == nil:
@@ -133,8 +133,9 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// bytes gives what was kept; nobody writes any more.
 func (b *bounded) bytes() []byte {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return bytes.Clone(b.buf.Bytes())
+	return b.buf.Bytes()
 }

@@ -62,6 +62,82 @@ func align(a, b *stream, home func(string) string) {
 	for _, k := range []int{24, 12, 6, 4} {
 		anchors(a, b, k)
 	}
+	fill(a, b)
+}
+
+// Bounds of what fill compares, in pairs of tokens: of one gap, and of all.
+const (
+	maxGap  = 250_000
+	maxFill = 20_000_000
+)
+
+// fill pairs what two gaps between the same neighbours have in common, in order:
+// what is left there is too short to be told from the like of it elsewhere.
+func fill(a, b *stream) {
+	left := maxFill
+	for _, name := range a.order {
+		end := a.end[name]
+		for i := a.begin[name]; i < end; i++ {
+			if a.to[i] != unaligned {
+				continue
+			}
+			stop := i
+			for stop < end && a.to[stop] == unaligned {
+				stop++
+			}
+			from, to, ok := between(a, b, i, stop)
+			if n := (stop - i) * (to - from); ok && n <= maxGap && n <= left {
+				left -= n
+				common(a, b, i, stop, from, to)
+			}
+			i = stop
+		}
+	}
+}
+
+// between gives the gap of b that lies between the counterparts of what is around
+// a gap of a. A file's edge is not a neighbour.
+func between(a, b *stream, i, stop int) (from, to int, ok bool) {
+	if a.edge[i] || stop >= len(a.words) || a.edge[stop] {
+		return 0, 0, false
+	}
+	from, to = int(a.to[i-1])+1, int(a.to[stop])
+	if from >= to {
+		return 0, 0, false
+	}
+	for j := from; j <= to; j++ {
+		if b.edge[j] || (j < to && b.to[j] != unaligned) {
+			return 0, 0, false
+		}
+	}
+	return from, to, true
+}
+
+// common pairs a longest common subsequence.
+func common(a, b *stream, i, stop, from, to int) {
+	n, m := stop-i, to-from
+	length := make([]int32, (n+1)*(m+1))
+	at := func(x, y int) *int32 { return &length[x*(m+1)+y] }
+	for x := n - 1; x >= 0; x-- {
+		for y := m - 1; y >= 0; y-- {
+			if a.words[i+x] == b.words[from+y] {
+				*at(x, y) = *at(x+1, y+1) + 1
+			} else {
+				*at(x, y) = max(*at(x+1, y), *at(x, y+1))
+			}
+		}
+	}
+	for x, y := 0, 0; x < n && y < m; {
+		switch {
+		case a.words[i+x] == b.words[from+y]:
+			pair(a, b, i+x, from+y)
+			x, y = x+1, y+1
+		case *at(x+1, y) >= *at(x, y+1):
+			x++
+		default:
+			y++
+		}
+	}
 }
 
 func pair(a, b *stream, i, j int) { a.to[i], b.to[j] = int32(j), int32(i) }

@@ -181,7 +181,7 @@ func (p *pairing) counterpart(a, b *stream, i int, exact bool) int {
 		if hi < from || lo >= to {
 			continue
 		}
-		if _, _, whole := span(b.to[from:to]); whole {
+		if stands(b.to[from:to]) {
 			return j
 		}
 	}
@@ -201,6 +201,18 @@ func span(to []int32) (lo, hi int, ok bool) {
 		}
 	}
 	return int(to[0]), int(to[len(to)-1]), true
+}
+
+// stands reports whether all that a finding was about is still there in its
+// order, with little put in between: what was put in is not what it is about.
+func stands(to []int32) bool {
+	for i, t := range to {
+		if t == unaligned || (i > 0 && t <= to[i-1]) {
+			return false
+		}
+	}
+	const little = 8
+	return int(to[len(to)-1]-to[0]) < len(to)+little
 }
 
 func texts(items []Item) map[string]*Text {

@@ -105,6 +105,7 @@ func TestCorpus(t *testing.T) {
 		"swapped":              {before: tree{"a": "p(BAD1)\nq(BAD2)\n"}, after: tree{"a": "q(BAD2)\np(BAD1)\n"}, exact: true},
 		"moved, split and renamed": {before: tree{"a": "one\ntwo\nresult = call(first, BAD, last)\nthree\n"},
 			after: tree{"b": "three\nresult = call(\n\tfirst,\n\tBAD,\n\tlast,\n)\none\ntwo\n"}, homes: map[string]string{"b": "a"}},
+		"wrapped":         {before: tree{"a": "import BAD\n\nfunc f() {}\n"}, after: tree{"a": "import (\n\tBAD\n\tmore\n)\n\nfunc f() {}\n"}},
 		"everything goes": {before: tree{"a": block}, after: tree{"a": ""}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/aspis-dev/aspis/policy"
+	"github.com/aspis-dev/aspis/schemas"
+)
+
+// TestAddGrantsNothing installs a tool, sees that it has no authority, pastes
+// what was printed, and has a gate.
+func TestAddGrantsNothing(t *testing.T) {
+	about, dir := liar(t, "#!/bin/sh\ncase $1 in --version) echo liar 1.0.0; exit 0;; esac\nif grep -Hn BAD \"$@\" | sed 's/$/ is bad/'; test -n \"$(grep -l BAD \"$@\")\"; then exit 1; fi\nexit 0\n",
+		strings.Replace(strings.Replace(describe(`,"severity":{"default":"error"}`), `"format":"sarif"`, `"format":"errorformat","errorformat":["%f:%l:%m"]`, 1), "192", "256", 1))
+	p := newProject(t, files{"a.txt": "BAD\n"}, files{"a.txt": "good\nBAD\n"})
+	config := filepath.Join(t.TempDir(), "config.json")
+	code, out, said := p.aspis("--config", config, "tool", "add", about, "--files", dir)
+	if code != 0 || !strings.Contains(out, "It has no authority yet.") {
+		t.Fatalf("code %d\n%s%s", code, out, said)
+	}
+	raw, err := os.ReadFile(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := policy.ParseConfig(config, raw)
+	if err != nil || len(c.Providers) != 1 || len(c.Grants) != 0 || len(c.Requirements) != 0 {
+		t.Fatalf("%v: %s", err, raw)
+	}
+	if code, _, said := p.aspis("--config", config, "tool", "add", about, "--files", dir); code != 3 || !strings.Contains(said, "already") {
+		t.Errorf("twice: code %d, %s", code, said)
+	}
+
+	i := c.Providers[0]
+	pin := schemas.PinnedProvider{ID: i.ID, Version: i.Version, Identity: i.IdentityOrDefault(), Integrity: i.Digest, Conformance: i.ConformanceOrDefault()}
+	printed, err := json.Marshal(pin.Integrity)
+	if err != nil || !strings.Contains(out, string(printed)) {
+		t.Errorf("the digest is not printed: %s", out)
+	}
+	required := schemas.PolicyGate{RequiredRequirements: []string{"lint"}, OptionalRequirements: []string{}}
+	c.Requirements = []schemas.Requirement{{ID: "lint", Capabilities: i.Capabilities, Assurance: []schemas.AssuranceMode{schemas.Isolated},
+		Authority: schemas.RequirementAuthority{Providers: []schemas.PinnedProvider{pin}}}}
+	c.Gates = &schemas.PolicyGates{Interactive: required, Gate: required, Sweep: required}
+	check := func(grants ...policy.Grant) (int, schemas.Verdict) {
+		t.Helper()
+		c.Grants = grants
+		text, err := json.Marshal(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(config, text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		code, out, said := p.aspis("--config", config, "--format", "json", "check")
+		var v schemas.Verdict
+		if err := json.Unmarshal([]byte(out), &v); err != nil {
+			t.Fatalf("code %d, %v\n%s%s", code, err, out, said)
+		}
+		return code, v
+	}
+	if code, v := check(); code != 2 || v.Decision != schemas.Indeterminate {
+		t.Errorf("without a grant: code %d, %s", code, v.Decision)
+	}
+	grant := policy.Grant{Requirement: "lint", CallSites: schemas.CallSites[:], Provider: i.ID, Version: i.Version, Integrity: i.Digest}
+	// What was there before is moved, and is not held against the change.
+	if code, v := check(grant); code != 0 || v.Decision != schemas.Allow || len(v.Findings) != 0 {
+		t.Errorf("what was there before: code %d, %s, %q\n%s", code, v.Decision, shown(v), degraded(v))
+	}
+	files{"a.txt": "good\nBAD\nBAD again\n"}.write(t, p.dir)
+	if code, v := check(grant); code != 1 || v.Decision != schemas.Deny || len(v.Findings) != 1 || v.Findings[0].Diagnostic.Location.Range.Start.Line != 2 {
+		t.Errorf("one more: code %d, %s, %q\n%s", code, v.Decision, shown(v), degraded(v))
+	}
+	// The tool is changed where it is installed: it is another build.
+	if err := os.WriteFile(filepath.Join(i.ArtifactDir, "liar"), []byte("#!/bin/sh\nexit 0\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if code, v := check(grant); code != 2 || v.Decision != schemas.Indeterminate || !strings.Contains(degraded(v), "digest") {
+		t.Errorf("changed: code %d, %s\n%s", code, v.Decision, degraded(v))
+	}
+}
+
+func TestListAndMissing(t *testing.T) {
+	p := newProject(t, files{"a": "a\n"}, files{"a": "b\n"})
+	code, out, said := p.aspis("--format", "json", "tool", "ls")
+	var list []struct {
+		Name      string `json:"name"`
+		Installed bool   `json:"installed"`
+	}
+	if err := json.Unmarshal([]byte(out), &list); code != 0 || err != nil || len(list) < 24 {
+		t.Errorf("code %d, %v, %d tools: %s", code, err, len(list), said)
+	}
+	p.path = t.TempDir()
+	if git := "/usr/bin/git"; os.Symlink(git, filepath.Join(p.path, "git")) != nil {
+		t.Fatal("no link to git")
+	}
+	for name, words := range map[string]string{"semgrep": "not installed", "no-such-tool": "no preset"} {
+		if code, _, said := p.aspis("tool", "try", name); code != 3 || !strings.Contains(said, words) {
+			t.Errorf("%s: code %d, %s", name, code, said)
+		}
+	}
+}
