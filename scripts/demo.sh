@@ -61,6 +61,20 @@ echo "What confined the checker, as the kernel showed it before it ran:"
 echo
 run 0 done receipt show --evidence
 
+echo "A command that must not be trusted works on the project. Nothing happens to it:"
+echo
+git_ reset -q --hard HEAD~1
+run 0 "the command's" run --name demo -- sh -c 'echo "import log" >>shop.py; cat ~/.ssh/id_ed25519 2>&1; ls ~; true'
+git_ status --short
+run 0 done session diff demo
+
+echo "What it did goes through the gate, and then every file of it is written, or none:"
+echo
+run 0 published session apply demo
+git_ status --short
+run 0 "taken back" undo
+
 echo "On your own repository:"
 echo
 echo "  $bin/aspis check --repo /path/to/repository --base origin/main"
+echo "  cd /path/to/repository && $bin/aspis run -- your-agent"
