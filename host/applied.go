@@ -168,7 +168,7 @@ func (at *attempt) applied(ctx context.Context, done *published) (*schemas.Apply
 		Assurance: assurance, Receipt: r, Decision: at.verdict}
 	h := at.s.Host
 	record := receipt.Record{Receipt: r, Verdict: at.verdict}
-	if err := h.receipts.Append(context.WithoutCancel(ctx), record, ApplyEvidence{ReceiptID: r.ReceiptID, Baseline: at.place.Baseline, After: done.after, Undo: done.undo, Limits: done.limits}); err != nil {
+	if err := h.receipts.Append(context.WithoutCancel(ctx), record, ApplyEvidence{ReceiptID: r.ReceiptID, Checks: at.verdict.Receipt.ReceiptID, Baseline: at.place.Baseline, After: done.after, Undo: done.undo, Limits: done.limits}); err != nil {
 		// A write without a receipt is no write of ours.
 		return nil, fmt.Errorf("the edit was published, but its receipt could not be kept, and it was taken back: %w", errors.Join(err, done.failed(context.WithoutCancel(ctx))))
 	}
@@ -181,6 +181,7 @@ func (at *attempt) applied(ctx context.Context, done *published) (*schemas.Apply
 // ApplyEvidence is what is kept on the host's side of a publish.
 type ApplyEvidence struct {
 	ReceiptID string           `json:"receiptId"`
+	Checks    string           `json:"checksReceiptId"` // its evidence tells what confined the checks
 	Baseline  schemas.Baseline `json:"baselineBefore"`
 	After     schemas.Baseline `json:"baselineAfter"`
 	Undo      string           `json:"undo,omitzero"`

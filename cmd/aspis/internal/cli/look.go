@@ -10,6 +10,7 @@ import (
 
 	"github.com/aspis-dev/aspis/cmd/aspis/internal/render"
 	"github.com/aspis-dev/aspis/host"
+	"github.com/aspis-dev/aspis/schemas"
 )
 
 func (a *app) statusCommand() *cobra.Command {
@@ -107,6 +108,13 @@ func (a *app) showReceipt(ctx context.Context, id string, evidence bool) error {
 	raw, err := log.Evidence(rec.Receipt.ReceiptID)
 	if err != nil {
 		return err
+	}
+	if rec.Receipt.Kind == schemas.ReceiptApplyAttempt {
+		var ev host.ApplyEvidence
+		if err := json.Unmarshal(raw, &ev); err != nil {
+			return fmt.Errorf("the evidence is damaged: %w", err)
+		}
+		return a.json(ev)
 	}
 	var ev host.EvidenceRecord
 	if err := json.Unmarshal(raw, &ev); err != nil {
