@@ -1,6 +1,7 @@
 package toolspec
 
 import (
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -38,6 +39,28 @@ func TestPresetsAreWhole(t *testing.T) {
 	}
 	if !slices.Equal(names, want) {
 		t.Errorf("there are %q", names)
+	}
+}
+
+// TestDocumented: the table in the documents names every preset and how it looks.
+func TestDocumented(t *testing.T) {
+	raw, err := os.ReadFile("../../../docs/tools.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := Presets()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range all {
+		tool, err := p.Describe("/p", "", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		row := "| `" + p.Name + "` | " + map[string]string{"changed": "changed files", "workspace": "workspace"}[tool.Scope] + " | "
+		if !strings.Contains(string(raw), row) {
+			t.Errorf("docs/tools.md has no row %q", row)
+		}
 	}
 }
 
