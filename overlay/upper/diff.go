@@ -151,11 +151,9 @@ func (r *reading) displaced(e entry, over string) error {
 	r.after[e.path] = *e.state
 	below := ""
 	switch {
-	case strings.HasPrefix(e.redirect, "/"):
-		below = path.Clean(e.redirect)[1:]
-	case e.redirect != "" && over != "":
-		below = path.Join(over, e.redirect)
-	case e.opaque != "y" && over != "" && e.redirect == "":
+	case e.redirect != "":
+		below = redirected(e.redirect, over)
+	case e.opaque != "y" && over != "":
 		below = path.Join(over, path.Base(e.path))
 	}
 	if below != "" {
@@ -201,15 +199,36 @@ func (r *reading) displaced(e entry, over string) error {
 	return nil
 }
 
+// redirected gives the path that a redirect names: from the root, or a name beside
+// the one below, in the directory over ("" where there is none). "" is for what
+// the kernel never writes.
+func redirected(mark, over string) string {
+	rooted, fromRoot := strings.CutPrefix(mark, "/")
+	for name := range strings.SplitSeq(rooted, "/") {
+		if name == "" || name == "." || name == ".." || strings.Contains(name, "\x00") {
+			return ""
+		}
+	}
+	switch {
+	case fromRoot:
+		return rooted
+	case over == "" || strings.Contains(mark, "/"):
+		return ""
+	}
+	return path.Join(over, mark)
+}
+
 // is notes a file of the upper directory. from is the path of the one below
 // whose bytes it has where it has none of its own.
 func (r *reading) is(e entry, from string) {
 	s := *e.state
 	if e.metacopy {
-		if strings.HasPrefix(e.redirect, "/") {
-			from = path.Clean(e.redirect)[1:]
-		} else if e.redirect != "" && from != "" {
-			from = path.Join(path.Dir(from), e.redirect)
+		if e.redirect != "" {
+			over := ""
+			if from != "" {
+				over = path.Dir(from)
+			}
+			from = redirected(e.redirect, over)
 		}
 		below, ok, err := State{}, false, error(nil)
 		if from != "" {

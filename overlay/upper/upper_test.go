@@ -144,7 +144,7 @@ func whole(dir string) (map[string]string, error) {
 // what was and is seen through the mount.
 func TestRandomOperations(t *testing.T) {
 	s := newStack(t)
-	names := []string{"a", "b", "c", "d"}
+	names := []string{"a", "b\xff", "c", "d"}
 	path := rapid.Custom(func(t *rapid.T) string {
 		return strings.Join(rapid.SliceOfN(rapid.SampledFrom(names), 1, 3).Draw(t, "names"), "/")
 	})
@@ -225,11 +225,13 @@ func TestHostileUpper(t *testing.T) {
 	s.must(os.MkdirAll(s.lower1+"/d/e", 0o755))
 	s.must(os.WriteFile(s.lower1+"/d/e/f", []byte("f"), 0o644))
 	s.must(os.Symlink(filepath.Dir(secret), s.lower1+"/out"))
-	for i, redirect := range []string{"/../../../../.." + filepath.Dir(secret), "../../..", "/out", "/d/../out/x", "", "/", "//", ".", "e\x00/x", strings.Repeat("/d", 3000)} {
+	for i, redirect := range []string{"/../../../../.." + filepath.Dir(secret), "../../..", "/out", "/d/../out/x", "", "/", "//", ".", "e\x00/x", strings.Repeat("/d", 1000)} {
 		dir := fmt.Sprintf("%s/r%d", s.up, i)
 		s.must(os.Mkdir(dir, 0o755))
-		if err := unix.Setxattr(dir, "trusted.overlay.redirect", []byte(redirect), 0); err != nil {
+		if err := unix.Setxattr(dir, "trusted.overlay.redirect", []byte(redirect), 0); errors.Is(err, unix.EPERM) {
 			t.Skipf("needs: trusted extended attributes (%v)", err)
+		} else {
+			s.must(err)
 		}
 		file := fmt.Sprintf("%s/m%d", s.up, i)
 		s.must(os.WriteFile(file, nil, 0o644))
@@ -272,8 +274,10 @@ func TestMarksOfNestedOverlays(t *testing.T) {
 	}
 	s.must(os.Mkdir(s.up+"/d", 0o755))
 	s.must(os.WriteFile(s.up+"/d/gone", nil, 0o644))
-	if err := unix.Setxattr(s.up+"/d/gone", "trusted.overlay.whiteout", nil, 0); err != nil {
+	if err := unix.Setxattr(s.up+"/d/gone", "trusted.overlay.whiteout", nil, 0); errors.Is(err, unix.EPERM) {
 		t.Skipf("needs: trusted extended attributes (%v)", err)
+	} else {
+		s.must(err)
 	}
 	s.must(unix.Setxattr(s.up+"/d", "trusted.overlay.opaque", []byte("x"), 0))
 	_, was, is, err := s.read()
