@@ -426,8 +426,8 @@ func TestATornJournalIsNoPublish(t *testing.T) {
 	root, b, changes := two(t)
 	state := t.TempDir()
 	before := snapshot(t, root)
-	for _, damage := range []func([]byte) []byte{
-		func(j []byte) []byte { return nil },
+	for n, damage := range []func([]byte) []byte{
+		func([]byte) []byte { return nil },
 		func(j []byte) []byte { return j[:len(j)/2] },
 		func(j []byte) []byte { j[len(j)/3] ^= 1; return j },
 		func(j []byte) []byte { return slices.Concat(j[:90], make([]byte, len(j)-90)) },
@@ -459,6 +459,11 @@ func TestATornJournalIsNoPublish(t *testing.T) {
 		w.Close()
 		if left, err := publish.NeedsRecovery(root); err != nil || left {
 			t.Errorf("the torn publish is still there (%v)", err)
+		}
+		// The disk may have garbled it after the exchange.
+		kept, err := filepath.Glob(filepath.Join(root, ".aspis-publish-*/kept/*-tx-torn/new/0"))
+		if err != nil || len(kept) != n {
+			t.Errorf("%q is kept of %d (%v)", kept, n, err)
 		}
 		if d := cmp.Diff(before, snapshot(t, root)); d != "" {
 			t.Fatal(d)

@@ -32,5 +32,8 @@
 //
 // Between the first exchange and the last, other programs see some paths as they
 // were and some as they will be: no file system offers more. What is promised is
-// the state after Publish has returned or, after a crash, after Open has.
+// the state after Publish has returned or, after a crash, after Open has. A
+// program that in that time reads a path, and later saves what it made of that,
+// works on content that may have been taken back; what others save is never lost,
+// and what they saved last is what lies at the path.
 package publish

@@ -108,11 +108,17 @@ type survey struct {
 	over      []bool  // a directory without files lies there, which makes room
 	dirs      []string
 	conflicts []Conflict
+	folded    map[string]string
+}
+
+func (s *survey) isFolded(p string) bool {
+	other, ok := s.folded[strings.ToLower(p)]
+	return ok && other != p
 }
 
 // survey looks at the directories that changes lie in, and at every path.
 func (w *Workspace) survey(ctx context.Context, changes []Change, ignoreExec bool) (*survey, error) {
-	s := &survey{found: make([]sight, len(changes)), over: make([]bool, len(changes))}
+	s := &survey{found: make([]sight, len(changes)), over: make([]bool, len(changes)), folded: foldedNames(changes)}
 	deleted := map[string]bool{}
 	for _, c := range changes {
 		if c.After.Mode == 0 {
@@ -167,7 +173,7 @@ func (w *Workspace) surveyPath(ctx context.Context, l *looker, c *cursor, ch Cha
 			return nil, nil
 		}
 	}
-	if found.exists() && ch.Before.Mode == 0 && folded(ch.Path, deleted) {
+	if found.exists() && ch.Before.Mode == 0 && s.isFolded(ch.Path) {
 		return nil, nil
 	}
 	if !l.matches(found, ch.Before) || found.quiet == quietNo {
@@ -176,15 +182,16 @@ func (w *Workspace) surveyPath(ctx context.Context, l *looker, c *cursor, ch Cha
 	return nil, nil
 }
 
-// folded tells whether a path that is deleted differs from another in case only:
-// on a file system that folds case the two are one name.
-func folded(p string, deleted map[string]bool) bool {
-	for d := range deleted {
-		if d != p && strings.EqualFold(d, p) {
-			return true
+// foldedNames gives the paths that are deleted by their names in lower case: on a
+// file system that folds case one that is created may be the same.
+func foldedNames(changes []Change) map[string]string {
+	out := map[string]string{}
+	for _, c := range changes {
+		if c.After.Mode == 0 {
+			out[strings.ToLower(c.Path)] = c.Path
 		}
 	}
-	return false
+	return out
 }
 
 // emptiedBy tells whether every file below a directory is deleted.

@@ -173,7 +173,7 @@ func (w *Workspace) recoverTx(ctx context.Context, name string) error {
 	t.fault = w.fault
 	j, committed, err := readJournal(t.dir)
 	if errors.Is(err, errTorn) {
-		return w.remove(name)
+		return w.putAway(t)
 	}
 	if err != nil {
 		return &DamagedError{Dir: filepath.Join(w.areaDir, name), Detail: err.Error()}
@@ -192,6 +192,18 @@ func (w *Workspace) recoverTx(ctx context.Context, name string) error {
 		w.recovered = append(w.recovered, r)
 	}
 	return nil
+}
+
+// putAway removes a publish without a whole journal. If the journal is there but
+// garbled, the disk may have done that later, and what lies beside it may be what
+// came out of the worktree: then it is kept for as long as files of others are.
+func (w *Workspace) putAway(t *tx) error {
+	var st unix.Stat_t
+	if err := unix.Fstatat(t.dir, journalName, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil || st.Size == 0 {
+		return w.remove(t.name)
+	}
+	_, err := w.keep(w.area.root, t.name, newID(), t.name)
+	return err
 }
 
 // expire drops the originals of the last publish when they are old.
