@@ -10,6 +10,7 @@ import (
 
 	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/containerd/v2/core/snapshots/storage"
+	"golang.org/x/sys/unix"
 
 	"github.com/aspis-dev/aspis/schemas"
 )
@@ -152,6 +153,56 @@ func TestShrinkTakesTheLongestUnusedFirst(t *testing.T) {
 	}
 	if got, _, err := content(snaps[1].OpenBlob(schemas.BlobRefOf([]byte(big + "1")))); err != nil || got != big+"1" {
 		t.Fatal(err)
+	}
+	f.sound()
+}
+
+// TestTidyOnASmallFileSystem: a quarter of it is what the store keeps by itself.
+func TestTidyOnASmallFileSystem(t *testing.T) {
+	f := newFixture(t)
+	small := t.TempDir()
+	if err := unix.Mount("tmpfs", small, "tmpfs", 0, "size=8m"); err != nil {
+		t.Skipf("needs: tmpfs mount (%v)", err)
+	}
+	defer unix.Unmount(small, unix.MNT_DETACH)
+	store, err := Open(small + "/overlay")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.store = store
+	var last *Snapshot
+	for i := range 5 {
+		tree := f.made(map[string]leaf{fmt.Sprint("f", i): {"100644", strings.Repeat(fmt.Sprint(i), 700_000)}})
+		if last, err = store.Baseline(context.Background(), apart{f.repo, fmt.Sprint(i)}, tree); err != nil {
+			t.Fatal(err)
+		}
+		if err := last.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if err := store.Tidy(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		items, err := store.List(context.Background())
+		if err != nil || len(items) != 2 || items[1].ID != last.key {
+			t.Fatalf("%v\n%+v", err, items)
+		}
+	}
+	// It is not looked again at once.
+	tree := f.made(map[string]leaf{"more": {"100644", strings.Repeat("m", 700_000)}})
+	more, err := store.Baseline(context.Background(), apart{f.repo, "more"}, tree)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := more.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Tidy(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if n := f.layersOnDisk(); n != 3 {
+		t.Fatalf("%d layers", n)
 	}
 	f.sound()
 }

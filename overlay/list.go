@@ -257,3 +257,37 @@ func cutoff(items []Item, bytes int64, tried time.Time) (at time.Time, some bool
 	}
 	return at, some
 }
+
+const (
+	// tidyEvery is how often the store looks whether it has grown too large.
+	tidyEvery = time.Hour
+
+	// By itself the store takes at most so many bytes, or this part of the file
+	// system that it lies on where that is less.
+	ownLimit = 20 << 30
+	ownPart  = 4
+)
+
+// Tidy shrinks the store to what it may take by itself: 20 GiB, or a quarter of
+// the file system where that is less. It does so once an hour, whoever asks, and
+// else returns at once. What is in use stays.
+func (s *Store) Tidy(ctx context.Context) error {
+	mark := s.path("tidied")
+	if st, err := os.Lstat(mark); err == nil && time.Since(st.ModTime()).Abs() < tidyEvery {
+		return nil
+	}
+	// Before, so that of many who end at once one does it.
+	if err := os.WriteFile(mark, nil, 0o600); err != nil {
+		return s.advise(fmt.Errorf("tidy the store: %w", err))
+	}
+	now := time.Now()
+	if err := os.Chtimes(mark, now, now); err != nil {
+		return s.advise(fmt.Errorf("tidy the store: %w", err))
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(s.dir, &st); err != nil {
+		return fmt.Errorf("tidy the store: %w", os.NewSyscallError("statfs", err))
+	}
+	_, _, err := s.Shrink(ctx, min(ownLimit, int64(st.Blocks)*st.Bsize/ownPart))
+	return err
+}

@@ -105,6 +105,9 @@ func TestGitInAWorkArea(t *testing.T) {
 	f.run(exec.Command("git", "init", "-q", super))
 	f.run(exec.Command("git", "-C", super, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", f.dir, "module"))
 	kinds["super"], kinds["submodule"] = super, super+"/module"
+	if testing.Short() {
+		maps.DeleteFunc(kinds, func(name, _ string) bool { return name != "main" && name != "linked" })
+	}
 	// What a clone is served by must not be seen as changed either.
 	for name, dir := range kinds {
 		p := f.at(dir)

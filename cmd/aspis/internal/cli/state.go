@@ -248,6 +248,12 @@ func (b *bench) close(ctx context.Context) error {
 			errs = append(errs, space.Close())
 		}
 	}
+	if b.store != nil {
+		// What could not go now is in nobody's way.
+		if err := b.store.Tidy(ctx); err != nil {
+			b.log.Warn("the snapshot store was not tidied", "error", err)
+		}
+	}
 	if err := b.sent.Close(ctx); err != nil {
 		b.log.Warn("telemetry was not sent", "error", err)
 	}
