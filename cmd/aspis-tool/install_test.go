@@ -45,6 +45,7 @@ func TestAddGrantsNothing(t *testing.T) {
 	c.Requirements = []schemas.Requirement{{ID: "lint", Capabilities: i.Capabilities, Assurance: []schemas.AssuranceMode{schemas.Isolated},
 		Authority: schemas.RequirementAuthority{Providers: []schemas.PinnedProvider{pin}}}}
 	c.Gates = &schemas.PolicyGates{Interactive: required, Gate: required, Sweep: required}
+	var more []string
 	check := func(grants ...policy.Grant) (int, schemas.Verdict) {
 		t.Helper()
 		c.Grants = grants
@@ -55,7 +56,7 @@ func TestAddGrantsNothing(t *testing.T) {
 		if err := os.WriteFile(config, text, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		code, out, said := p.aspis("--config", config, "--format", "json", "check")
+		code, out, said := p.aspis(append([]string{"--config", config, "--format", "json", "check"}, more...)...)
 		var v schemas.Verdict
 		if err := json.Unmarshal([]byte(out), &v); err != nil {
 			t.Fatalf("code %d, %v\n%s%s", code, err, out, said)
@@ -74,6 +75,11 @@ func TestAddGrantsNothing(t *testing.T) {
 	if code, v := check(grant); code != 1 || v.Decision != schemas.Deny || len(v.Findings) != 1 || v.Findings[0].Diagnostic.Location.Range.Start.Line != 2 {
 		t.Errorf("one more: code %d, %s, %q\n%s", code, v.Decision, shown(v), degraded(v))
 	}
+	more = []string{"--all"}
+	if _, v := check(grant); len(v.Findings) != 2 || *v.Findings[0].Diagnostic.Introduced == *v.Findings[1].Diagnostic.Introduced {
+		t.Errorf("all: %q\n%s", shown(v), degraded(v))
+	}
+	more = nil
 	// The tool is changed where it is installed: it is another build.
 	if err := os.WriteFile(filepath.Join(i.ArtifactDir, "liar"), []byte("#!/bin/sh\nexit 0\n"), 0o755); err != nil {
 		t.Fatal(err)
