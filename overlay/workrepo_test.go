@@ -344,3 +344,83 @@ func TestProjectRewrittenUnderRunningSessions(t *testing.T) {
 		p.must(s.m.Close())
 	}
 }
+
+// TestViewsOfRepositoriesAsTheyAre compares views with what git archives, over
+// repositories of every kind.
+func TestViewsOfRepositoriesAsTheyAre(t *testing.T) {
+	f := newFixture(t)
+	f.write("a", "1\n")
+	f.write("lfs.bin", "version https://git-lfs.github.com/spec/v1\noid sha256:"+strings.Repeat("a", 64)+"\nsize 12345\n")
+	f.write(".gitattributes", "*.bin filter=lfs diff=lfs merge=lfs -text\n*.crlf eol=crlf\n")
+	f.write("t.crlf", "one\ntwo\n")
+	f.write("d/e/x", "x\n")
+	f.must(os.Chmod(f.dir+"/d/e/x", 0o755))
+	f.must(os.Symlink("../a", f.dir+"/d/up"))
+	f.git("add", "-A")
+	f.git("commit", "-qm", "one")
+	f.write("a", "2\n")
+	f.git("commit", "-qam", "two")
+	f.git("config", "uploadpack.allowFilter", "true")
+	elsewhere := t.TempDir()
+	f.git("worktree", "add", "-q", "--detach", elsewhere+"/linked")
+	for name, args := range map[string][]string{
+		"shallow": {"--depth=1", "file://" + f.dir}, "alternates": {"--shared", f.dir}, "partial": {"--filter=blob:none", "file://" + f.dir},
+		"sparse": {"--sparse", f.dir}, "bare": {"--bare", f.dir},
+	} {
+		f.git(append(append([]string{"clone", "-q"}, args...), elsewhere+"/"+name)...)
+	}
+	super := elsewhere + "/super"
+	for _, args := range [][]string{{"init", "-q", "--object-format=sha256", elsewhere + "/sha256"}, {"init", "-q", super},
+		{"-C", super, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", f.dir, "module"}} {
+		f.run(exec.Command("git", args...))
+	}
+	f.must(os.WriteFile(elsewhere+"/sha256/s", []byte("s"), 0o755))
+	f.must(os.Symlink("s", elsewhere+"/sha256/l"))
+	for _, name := range []string{"sha256", "super"} {
+		for _, args := range [][]string{{"add", "-A"}, {"-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "one"}} {
+			f.run(exec.Command("git", append([]string{"-C", elsewhere + "/" + name}, args...)...))
+		}
+	}
+	for _, name := range []string{"linked", "shallow", "alternates", "partial", "sparse", "bare", "sha256", "super", "super/module"} {
+		dir := elsewhere + "/" + name
+		repo, err := gitrepo.Open(context.Background(), dir, gitrepo.Options{StateDir: f.state + "/git"})
+		f.must(err)
+		tree, err := repo.TreeOf(context.Background(), "HEAD")
+		f.must(err)
+		s, err := f.store.Baseline(context.Background(), repo, tree)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		// As they are stored: line ends are for whoever checks them out.
+		out := t.TempDir()
+		cmd := exec.Command("sh", "-c", `git -c tar.umask=0022 archive HEAD >"$1.tar" && tar -xpf "$1.tar" -C "$1" --no-same-owner`, "sh", out)
+		cmd.Dir = dir
+		f.run(cmd)
+		want, err := listing(out)
+		f.must(err)
+		for i, line := range want {
+			if strings.HasPrefix(line, `"t.crlf"`) {
+				want[i] = strings.ReplaceAll(line, "0d0a", "0a")
+			}
+		}
+		same(t, name, f.seen(s), want)
+		f.must(s.Close())
+		if name == "partial" {
+			before, err := repo.TreeOf(context.Background(), "HEAD~1")
+			f.must(err)
+			var missing *gitrepo.MissingObjectError
+			if _, err := f.store.Baseline(context.Background(), apart{repo, "partial"}, before); !errors.As(err, &missing) {
+				t.Errorf("what was never fetched: %v", err)
+			}
+		}
+		f.must(repo.Close())
+	}
+	f.sound()
+}
+
+func (f *fixture) must(err error) {
+	f.t.Helper()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+}
