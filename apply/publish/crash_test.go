@@ -328,6 +328,45 @@ func crashAtEveryStep(t *testing.T, dir, state string, points int) {
 	}
 }
 
+// TestTXNCrashAtEverySystemCall has the kernel kill a publish at its first, second,
+// third... rename, link, sync and so on, to the last of each.
+func TestTXNCrashAtEverySystemCall(t *testing.T) {
+	need(t, "strace", "strace")
+	strace := run(t, "which", "strace")
+	dir, state := shm(t), t.TempDir()
+	counts := map[bool]int{}
+	const seed = unspoilt + 8
+	p := plan(seed)
+	for _, call := range []string{"renameat", "renameat2", "unlinkat", "mkdirat", "symlinkat", "openat2", "fsync", "syncfs", "write", "pwrite64", "fchmod", "flock", "newfstatat", "fcntl", "getdents64"} {
+		// Calls are counted by thread: which one it happens in is for the scheduler
+		// to say.
+		for n := 1; n < 30; n++ {
+			root := filepath.Join(dir, fmt.Sprintf("%s-%d", call, n))
+			if err := os.Mkdir(root, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			p.make(t, root)
+			cmd := start(t, "publish", root, state, seed, 0)
+			cmd.Args = []string{strace, "-f", "-qq", "-o", "/dev/null", "-e", "inject=" + call + ":signal=KILL:when=" + strconv.Itoa(n), cmd.Path}
+			cmd.Path, cmd.Env = strace, append(cmd.Env, "GOMAXPROCS=1")
+			err := cmd.Run()
+			recoverAt(t, root, state, 0)
+			isAfter := p.whole(t, root)
+			if err == nil {
+				if !isAfter {
+					t.Fatal("nothing was published")
+				}
+				break
+			}
+			counts[isAfter]++
+		}
+	}
+	t.Logf("%d changes, killed at %d calls, of which %d came after the commit", len(p.changes), counts[true]+counts[false], counts[true])
+	if counts[true] == 0 || counts[false] == 0 {
+		t.Error("all ended the same way")
+	}
+}
+
 // TestTXNCrashAtAnyMoment kills publishes and undos at random moments.
 func TestTXNCrashAtAnyMoment(t *testing.T) {
 	dir := t.TempDir()
