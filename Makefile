@@ -30,12 +30,14 @@ build: needs ## build bin/aspis and the providers beside it, all static
 	$(STATIC) -o $(BIN)/aspis ./cmd/aspis
 	CGO_ENABLED=0 $(GOBUILD) -o $(BIN)/aspis-hygiene ./cmd/aspis-hygiene
 	CGO_ENABLED=0 $(GOBUILD) -o $(BIN)/aspis-tool ./cmd/aspis-tool
+	CGO_ENABLED=0 $(GOBUILD) -o $(BIN)/aspis-probe ./cmd/aspis-probe
 	CGO_ENABLED=0 $(GOBUILD) -o $(BIN)/aspis-testprovider ./integration/testprovider
 
 install: build ## install below PREFIX (/usr/local)
 	install -D -m 755 $(BIN)/aspis $(DESTDIR)$(PREFIX)/bin/aspis
 	install -D -m 755 $(BIN)/aspis-hygiene $(DESTDIR)$(PREFIX)/libexec/aspis/aspis-hygiene
 	install -D -m 755 $(BIN)/aspis-tool $(DESTDIR)$(PREFIX)/libexec/aspis/aspis-tool
+	install -D -m 755 $(BIN)/aspis-probe $(DESTDIR)$(PREFIX)/libexec/aspis/aspis-probe
 	install -D -m 755 $(BIN)/aspis-testprovider $(DESTDIR)$(PREFIX)/libexec/aspis/aspis-testprovider
 
 demo: build ## judge a clean change and one that leaks keys, in a small real repository

@@ -17,15 +17,21 @@ import (
 )
 
 func (a *app) doctorCommand() *cobra.Command {
-	return &cobra.Command{
+	var probe bool
+	c := &cobra.Command{
 		Use: "doctor", Short: "Show what this machine can do, and what to change where it cannot", Args: cobra.NoArgs,
 		Long: `Try what sandboxes need on this machine, then build one, hold it before it runs
 anything, and show every wall that the kernel confirms. Each wall that is missing
 comes with what can be done about it.
 
+With --probe a program of ours then tries to get out of such a sandbox, by every
+way that is known to us; a way that is open lowers the mode.
+
 Exit codes: 0 providers run isolated, 2 they run with less, 3 set-up error.`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.doctor(cmd.Context()) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.doctor(cmd.Context(), probe) },
 	}
+	c.Flags().BoolVar(&probe, "probe", false, "try to get out of a sandbox, by more than a hundred ways")
+	return c
 }
 
 // doctorReport is what doctor prints as JSON.
@@ -34,9 +40,10 @@ type doctorReport struct {
 	WhyNot  string           `json:"whyNot,omitzero"`
 	Machine []kernel.Finding `json:"machine"`
 	Walls   []sandbox.Wall   `json:"walls"`
+	Probe   *probeReport     `json:"probe,omitzero"`
 }
 
-func (a *app) doctor(ctx context.Context) error {
+func (a *app) doctor(ctx context.Context, probe bool) error {
 	if err := a.checkFormat(); err != nil {
 		return err
 	}
@@ -70,6 +77,12 @@ func (a *app) doctor(ctx context.Context) error {
 		} else {
 			report.Mode, _ = ev.Mode()
 			report.Walls = ev.Walls
+		}
+		if err == nil && probe {
+			if report.Probe, err = runProbe(ctx, state); err != nil {
+				return fmt.Errorf("the probe could not be run: %w", err)
+			}
+			report.Mode = min(report.Mode, report.Probe.Mode)
 		}
 	}
 	if report.Mode != sandbox.ModeIsolated {
@@ -114,6 +127,11 @@ func (a *app) doctorText(r doctorReport) error {
 	}
 	if err := render.Walls(a.out, rows, o); err != nil {
 		return err
+	}
+	if r.Probe != nil {
+		if err := a.probeText(r.Probe, o); err != nil {
+			return err
+		}
 	}
 	_, err := fmt.Fprintf(a.out, "\na provider would run %s: %d of %d walls stand\n", r.Mode, len(rows)-missing, len(rows))
 	return err
