@@ -467,3 +467,48 @@ func TestChangesWhileWorkGoesOn(t *testing.T) {
 	p.must(m.Close())
 	same(t, "changes", lines(p.changes(w)), []string{"modify d1/f1"})
 }
+
+// TestWorkAreasOverAReboot: what was on disk is used again; what may not have
+// been is not, and is told.
+func TestWorkAreasOverAReboot(t *testing.T) {
+	p := newPlain(t)
+	p.many(20)
+	p.settle()
+	want := p.project()
+	w := p.area(WorkOptions{})
+	p.shell(w, "echo mine >mine")
+	p.store.Wait()
+	// As if the machine had been started since.
+	id := w.note.Parts[0].Layers[0]
+	l, err := p.store.frozenLayer(id)
+	p.must(err)
+	l.note.Boot = "another"
+	p.must(os.Remove(p.store.frozenDir(id, "note.json")))
+	p.must(writeJSON(p.store.frozenDir(id, "note.json"), l.note))
+	want["mine"] = "-rw-r--r-- mine\n"
+	if got := p.seen(w); !maps.Equal(got, want) {
+		t.Fatal("after a reboot it is not what it was")
+	}
+	if next := p.area(WorkOptions{}); next.note.Parts[0].Layers[0] != id {
+		t.Fatal("what was kept is not used again")
+	}
+	p.sound()
+	// As if it had gone down before the disk had everything.
+	p.must(os.Remove(p.store.frozenDir(id, "synced")))
+	var damaged *DamagedError
+	if _, err := w.Mount(context.Background(), p.space); !errors.As(err, &damaged) {
+		t.Fatal(err)
+	}
+	same(t, "what was done is still to be had", lines(p.changes(w)), []string{"create mine"})
+	next := p.area(WorkOptions{})
+	if next.note.Parts[0].Layers[0] == id {
+		t.Fatal("what may be cut short is used again")
+	}
+	delete(want, "mine")
+	if got := p.seen(next); !maps.Equal(got, want) {
+		t.Fatal("the next does not show the project")
+	}
+	if r, err := p.store.Verify(context.Background()); err != nil || len(r.Problems) == 0 {
+		t.Fatal(r, err)
+	}
+}
