@@ -47,7 +47,11 @@ func (s *Store) verifyWork(ctx context.Context, r *Report) error {
 			r.problem("the work area %s: %v", w.ID(), err)
 		}
 		for i := range w.note.Parts {
-			if st, err := os.Lstat(w.upper(i)); err != nil || !st.IsDir() {
+			st, err := os.Lstat(w.upper(i))
+			if _, gone := s.OpenWorkArea(w.ID()); errors.Is(gone, ErrNoWorkArea) {
+				break // dropped meanwhile
+			}
+			if err != nil || !st.IsDir() {
 				r.problem("the work area %s has lost what was written in it", w.ID())
 			}
 		}

@@ -512,3 +512,36 @@ func TestWorkAreasOverAReboot(t *testing.T) {
 		t.Fatal(r, err)
 	}
 }
+
+// TestVerifyWhileWorkAreasComeAndGo finds nothing wrong with what only changes.
+func TestVerifyWhileWorkAreasComeAndGo(t *testing.T) {
+	p := newPlain(t)
+	p.many(40)
+	stop, done := make(chan struct{}), make(chan error, 1)
+	go func() {
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				done <- nil
+				return
+			default:
+			}
+			w, err := p.store.CreateWorkArea(context.Background(), WorkSource{Dir: p.dir}, WorkOptions{Live: i%2 == 0})
+			if err == nil {
+				err = w.Drop(context.Background())
+			}
+			if err != nil {
+				done <- err
+				return
+			}
+		}
+	}()
+	for range 150 {
+		p.sound()
+		if _, err := p.store.List(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(stop)
+	p.must(<-done)
+}
