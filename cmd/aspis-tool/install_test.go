@@ -2,11 +2,13 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/aspis-dev/aspis/policy"
 	"github.com/aspis-dev/aspis/schemas"
@@ -106,6 +108,108 @@ func TestListAndMissing(t *testing.T) {
 	for name, words := range map[string]string{"semgrep": "not installed", "no-such-tool": "no preset"} {
 		if code, _, said := p.aspis("tool", "try", name); code != 3 || !strings.Contains(said, words) {
 			t.Errorf("%s: code %d, %s", name, code, said)
+		}
+	}
+}
+
+// TestAnotherProgram: the description pins a program of the machine's, and what is
+// there is another; or it is gone.
+func TestAnotherProgram(t *testing.T) {
+	if _, err := exec.LookPath("shellcheck"); err != nil {
+		t.Skip("needs: shellcheck in PATH")
+	}
+	p := newProject(t, files{"a.sh": "#!/bin/sh\n"}, files{"a.sh": "#!/bin/sh\necho hi\n"})
+	config := filepath.Join(t.TempDir(), "config.json")
+	if code, out, said := p.aspis("--config", config, "tool", "add", "shellcheck"); code != 0 {
+		t.Fatalf("code %d\n%s%s", code, out, said)
+	}
+	raw, err := os.ReadFile(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := policy.ParseConfig(config, raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := &c.Providers[0]
+	if i.ArtifactDir != "" || !i.System {
+		t.Errorf("a program of the machine's is copied: %+v", i)
+	}
+	required := schemas.PolicyGate{RequiredRequirements: []string{"lint"}, OptionalRequirements: []string{}}
+	c.Requirements = []schemas.Requirement{{ID: "lint", Capabilities: i.Capabilities, Assurance: []schemas.AssuranceMode{schemas.Isolated},
+		Authority: schemas.RequirementAuthority{Providers: []schemas.PinnedProvider{{ID: i.ID, Version: i.Version, Identity: i.IdentityOrDefault(), Integrity: i.Digest, Conformance: i.ConformanceOrDefault()}}}}}
+	c.Gates = &schemas.PolicyGates{Interactive: required, Gate: required, Sweep: required}
+	c.Grants = []policy.Grant{{Requirement: "lint", CallSites: schemas.CallSites[:], Provider: i.ID, Version: i.Version, Integrity: i.Digest}}
+	if err := i.Configuration.Compact(); err != nil {
+		t.Fatal(err)
+	}
+	whole := string(i.Configuration)
+	for name, tc := range map[string]struct {
+		old, now, says string
+		code           int
+	}{
+		"as pinned":      {"", "", "", 0},
+		"another digest": {`"digest":"sha256:`, `"digest":"sha256:0000`, "another than was pinned", 2},
+		"gone":           {`/shellcheck"`, `/shellcheck-gone"`, "not installed", 2},
+		"no description": {whole, "{}", "no tool is described", 2},
+		"a bad one":      {`"scope":"changed"`, `"scope":"everything"`, "scope", 2},
+	} {
+		if !strings.Contains(whole, tc.old) {
+			t.Fatalf("%s: there is no %s in %s", name, tc.old, whole)
+		}
+		i.Configuration = jsontext.Value(strings.Replace(whole, tc.old, tc.now, 1))
+		text, err := json.Marshal(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(config, text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		code, out, said := p.aspis("--config", config, "--format", "json", "check")
+		var v schemas.Verdict
+		if err := json.Unmarshal([]byte(out), &v); err != nil {
+			t.Fatalf("%s: code %d, %v\n%s%s", name, code, err, out, said)
+		}
+		if code != tc.code || v.Pass != (tc.code == 0) || !strings.Contains(degraded(v), tc.says) {
+			t.Errorf("%s: code %d, %s\n%s", name, code, v.Decision, degraded(v))
+		}
+	}
+}
+
+// TestStaticToolGetsItselfAlone: a program that needs nothing is shown nothing of
+// the machine. Its failure there shows that it ran.
+func TestStaticToolGetsItselfAlone(t *testing.T) {
+	dir := t.TempDir()
+	program, err := os.ReadFile(filepath.Join(programs, "aspis-tool"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "still"), program, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	files{"still.json": strings.NewReplacer(`"liar"`, `"still"`, `"system"`, `"static"`).Replace(describe(""))}.write(t, dir)
+	p := newProject(t, files{"a": "a\n"}, files{"a": "b\n"})
+	p.path = dir + ":" + p.path
+	config := filepath.Join(t.TempDir(), "config.json")
+	if code, out, said := p.aspis("--config", config, "tool", "add", filepath.Join(dir, "still.json")); code != 0 {
+		t.Fatalf("code %d\n%s%s", code, out, said)
+	}
+	raw, err := os.ReadFile(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := policy.ParseConfig(config, raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(c.Providers[0].ArtifactDir)
+	if err != nil || len(entries) != 2 || c.Providers[0].System {
+		t.Errorf("%v, %q, system %v", err, entries, c.Providers[0].System)
+	}
+	for range 5 { // and it is not set aside for failing
+		code, v := p.try(filepath.Join(dir, "still.json"))
+		if code != 2 || !strings.Contains(degraded(v), "exit code 2") || !strings.Contains(degraded(v), "unexpected argument") {
+			t.Errorf("code %d\n%s", code, degraded(v))
 		}
 	}
 }

@@ -45,7 +45,7 @@ var realTools = map[string]real{
 	"yamllint": {always: true,
 		before: files{"a.yaml": "---\na:   1\n"}, after: files{"b.yaml": "---\nnew:   2\na:   1\n"}, want: []string{"b.yaml:2 colons"}},
 	"codespell": {always: true,
-		before: files{"a.txt": misspelt + " first\n"}, after: files{"a.txt": "a line\n" + misspelt + " first\nadn " + misspelt + " second\n"}, want: []string{"a.txt:3 finding", "a.txt:3 finding"}},
+		before: files{"a.txt": misspelt + " first\n"}, after: files{"a.txt": "a line\n" + misspelt + " first\nand " + misspelt + " second\n"}, want: []string{"a.txt:3 finding"}},
 	"go-vet": {always: true,
 		before: files{"go.mod": goMod, "a.go": oldVet}, after: files{"go.mod": goMod, "a.go": newVet}, want: []string{"a.go:8 finding"}},
 	"staticcheck":   {before: files{"go.mod": goMod, "a.go": oldVet}, after: files{"go.mod": goMod, "a.go": newVet}, want: []string{"a.go:8 SA5009"}},

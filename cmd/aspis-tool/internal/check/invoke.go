@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/aspis-dev/aspis/cmd/aspis-tool/internal/child"
@@ -56,39 +57,46 @@ func (p *Provider) program(tool *toolspec.Tool) string {
 	return filepath.Join(p.at.Own, tool.Program)
 }
 
-// verify makes sure, once, that the program is the one that was meant.
-func (p *Provider) verify(ctx context.Context, tool *toolspec.Tool, env []string) error {
+// verify begins to make sure, once, that the program is the one that was meant.
+// What it says counts for every run of the tool; it takes as long as reading the
+// program does, so that a run need not wait for it to be kept or thrown away.
+func (p *Provider) verify(ctx context.Context, tool *toolspec.Tool, env []string) (wait func() error, err error) {
 	program := p.program(tool)
-	key := program + "\x00" + tool.Digest
-	if tool.Version != nil {
-		key += "\x00" + tool.Version.Contains
+	if _, err := os.Stat(program); err != nil {
+		return nil, &failure{schemas.ReasonMissing, fmt.Sprintf("the tool %s is not installed: %q cannot be used (%v)", tool.Name, program, errors.Unwrap(err))}
+	}
+	if err := p.sameVersion(ctx, tool, program, env); err != nil {
+		return nil, err
+	}
+	if tool.Digest == "" {
+		return func() error { return nil }, nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err, ok := p.verified[key]; ok {
-		return err
+	key := program + "\x00" + tool.Digest
+	same := p.verified[key]
+	if same == nil {
+		same = sync.OnceValue(func() error { return sameDigest(tool.Name, program, tool.Digest) })
+		p.verified[key] = same
+		go func() { _ = same() }() // it is asked again for what it says
 	}
-	err := verify(ctx, tool, program, env)
-	if ctx.Err() == nil {
-		p.verified[key] = err
-	}
-	return err
+	return same, nil
 }
 
-func verify(ctx context.Context, tool *toolspec.Tool, program string, env []string) error {
-	if _, err := os.Stat(program); err != nil {
-		return &failure{schemas.ReasonMissing, fmt.Sprintf("the tool %s is not installed: %q cannot be used (%v)", tool.Name, program, errors.Unwrap(err))}
+func sameDigest(name, program, want string) error {
+	got, err := digestOf(program)
+	if err != nil {
+		return &failure{schemas.ReasonUnavailable, fmt.Sprintf("the tool %s cannot be read: %v", name, err)}
 	}
-	if tool.Digest != "" {
-		got, err := digestOf(program)
-		if err != nil {
-			return &failure{schemas.ReasonUnavailable, fmt.Sprintf("the tool %s cannot be read: %v", tool.Name, err)}
-		}
-		if got != tool.Digest {
-			return &failure{schemas.ReasonIncompatible, fmt.Sprintf("the tool %s is another than was pinned: %s has the digest %s, and the description says %s", tool.Name, program, got, tool.Digest)}
-		}
+	if got != want {
+		return &failure{schemas.ReasonIncompatible, fmt.Sprintf("the tool %s is another than was pinned: %s has the digest %s, and the description says %s", name, program, got, want)}
 	}
-	if tool.Version == nil {
+	return nil
+}
+
+// sameVersion asks the tool, where the description wants that.
+func (p *Provider) sameVersion(ctx context.Context, tool *toolspec.Tool, program string, env []string) error {
+	if tool.Version == nil || p.told[program] == tool.Version.Contains {
 		return nil
 	}
 	r := child.Run(ctx, child.Command{Path: program, Args: tool.Version.Args, Dir: "/", Env: env, Timeout: versionFor, Stdout: maxSaid, Stderr: maxSaid})
@@ -99,6 +107,7 @@ func verify(ctx context.Context, tool *toolspec.Tool, program string, env []stri
 	if !strings.Contains(said, tool.Version.Contains) {
 		return &failure{schemas.ReasonSkewed, fmt.Sprintf("the tool %s has the wrong version: it says %q, and the description wants %q", tool.Name, report.Text(said, 120), tool.Version.Contains)}
 	}
+	p.told[program] = tool.Version.Contains
 	return nil
 }
 

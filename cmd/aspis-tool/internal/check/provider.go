@@ -52,12 +52,13 @@ type Provider struct {
 	fingerprint func() string
 
 	mu       sync.Mutex
-	verified map[string]error // programs by what they must be
+	verified map[string]func() error // programs by what they must be
+	told     map[string]string       // versions that were told; one request at a time looks
 }
 
 // New makes a provider.
 func New(id Identity, at Places) *Provider {
-	p := &Provider{id: id, at: at, fingerprint: sync.OnceValue(ownDigest), verified: map[string]error{}}
+	p := &Provider{id: id, at: at, fingerprint: sync.OnceValue(ownDigest), verified: map[string]func() error{}, told: map[string]string{}}
 	go p.fingerprint()
 	return p
 }

@@ -65,10 +65,15 @@ func (r *run) all(ctx context.Context) (err error) {
 		return err
 	}
 	defer done()
-	if err := r.p.verify(ctx, r.tool, environment(r.tool, r.p.at.Own, r.scratch, "/")); err != nil {
+	verified, err := r.p.verify(ctx, r.tool, environment(r.tool, r.p.at.Own, r.scratch, "/"))
+	if err != nil {
 		return err
 	}
 	found, err := r.items(ctx, r.after, now, true)
+	// Another program's answer is none, whatever it says.
+	if other := verified(); other != nil {
+		return other
+	}
 	if err != nil {
 		return err
 	}
