@@ -143,7 +143,19 @@ func TestSessionIsConfined(t *testing.T) {
 	if o := inSession(t, w, []string{"--rm"}, "sh", "-c", "for i in 1 2 3; do (sleep 1000 &) ; done; echo gone"); o.Code != 0 || o.Stdout != "gone\n" {
 		t.Errorf("orphans: %+v", o)
 	}
-	if o := inSession(t, w, []string{"--rm"}, "no-such-program"); o.Code == 0 || !strings.Contains(o.Stderr, "no-such-program") {
+	if o := inSession(t, w, []string{"--rm", "--limit", "time=1s"}, "sleep", "100"); o.Code == 0 {
+		t.Errorf("it ran over its time: %+v", o)
+	}
+	if o := inSession(t, w, []string{"--rm", "--limit", "pids=20"}, "sh", "-c", "f() { f | f & }; f; sleep 1; echo end"); strings.Contains(o.Stderr, "did not end") {
+		t.Errorf("a fork bomb: %+v", o)
+	}
+	if o := inSession(t, w, []string{"--rm", "--limit", "tmp=1M"}, "sh", "-c", "head -c 5000000 /dev/zero >/tmp/full"); o.Code == 0 {
+		t.Errorf("/tmp is larger than it may be: %+v", o)
+	}
+	if o := inSession(t, w, []string{"--limit", "colour=red"}, "true"); o.Code == 0 || runIn(t, w, "session", "ls").Stdout != "" {
+		t.Errorf("a bad limit: %+v", o)
+	}
+	if o := inSession(t, w, nil, "no-such-program"); o.Code != 125 || runIn(t, w, "session", "ls").Stdout != "" || !strings.Contains(o.Stderr, "no-such-program") {
 		t.Errorf("%+v", o)
 	}
 }

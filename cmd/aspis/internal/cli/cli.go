@@ -38,13 +38,14 @@ type app struct {
 	without []string
 	alone   bool // the configuration is all there is of a policy
 	code    int
+	onError int // exit code of a command that fails
 }
 
 // Main runs one command and returns its exit code.
 func Main(version string, args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	a := &app{version: version, out: os.Stdout, err: os.Stderr, in: os.Stdin}
+	a := &app{version: version, out: os.Stdout, err: os.Stderr, in: os.Stdin, onError: ExitUsage}
 	root := a.root()
 	root.SetArgs(args)
 	if err := root.ExecuteContext(ctx); err != nil {
@@ -52,7 +53,7 @@ func Main(version string, args []string) int {
 		if ctx.Err() != nil {
 			return ExitIndeterminate
 		}
-		return ExitUsage
+		return a.onError
 	}
 	return a.code
 }

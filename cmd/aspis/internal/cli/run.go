@@ -23,6 +23,7 @@ type runFlags struct {
 	name, session string
 	env           []string
 	shown         []string
+	limits        []string
 	remove        bool
 }
 
@@ -53,6 +54,7 @@ own finds none. The exit code is the command's; 125 means that it was not starte
 	cmd.Flags().StringVar(&f.session, "session", "", "go on in the session of this `name`")
 	cmd.Flags().StringSliceVar(&f.env, "env", nil, "pass the variable `NAME`, or set NAME=VALUE")
 	cmd.Flags().StringSliceVar(&f.shown, "ro", nil, "show this `path` of the machine, read-only, at the same place")
+	cmd.Flags().StringSliceVar(&f.limits, "limit", nil, "bound what it may use: memory=2G, tmp=1G, pids=500, files=1024, cpu=150% or time=10m, as `name=value`")
 	cmd.Flags().BoolVar(&f.remove, "rm", false, "discard the session when the command has ended")
 	cmd.MarkFlagsMutuallyExclusive("name", "session")
 	cmd.Flags().StringSliceVar(&a.without, "without-wall", nil, "leave a wall out of the container, to see the claim fall")
@@ -71,7 +73,7 @@ func (a *app) run(ctx context.Context, f runFlags, args []string) error {
 	if err != nil || done {
 		return err
 	}
-	a.code = notStarted
+	a.onError = notStarted
 	b, err := a.openRepo(ctx)
 	if err != nil {
 		return err
@@ -86,7 +88,8 @@ func (a *app) runIn(ctx context.Context, b *bench, f runFlags, args []string, wh
 	if err != nil {
 		return err
 	}
-	s, err := b.sessionFor(ctx, book, f)
+	// What is wrong with the flags is found before a session is made.
+	cmd, err := a.command(b, f, args)
 	if err != nil {
 		return err
 	}
@@ -94,10 +97,12 @@ func (a *app) runIn(ctx context.Context, b *bench, f runFlags, args []string, wh
 	if made.runtime == nil || made.space == nil {
 		return fmt.Errorf("no container can be built here, so that nothing would confine the command: %s", made.whyNot)
 	}
-	cmd, err := a.command(b, s, f, args)
+	s, err := b.sessionFor(ctx, book, f)
 	if err != nil {
 		return err
 	}
+	cmd.Env = append(cmd.Env, "ASPIS_SESSION="+s.Name)
+	cmd.Begun = func(mode string, missing []session.Wall) { a.announce(s, mode, missing) }
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH)
 	defer signal.Stop(signals)
@@ -110,6 +115,9 @@ func (a *app) runIn(ctx context.Context, b *bench, f runFlags, args []string, wh
 	}
 	// Ctrl-C is for the command to answer, not for us to cut short.
 	run, err := r.Run(context.WithoutCancel(ctx), s, cmd)
+	if err != nil && len(s.Runs) == 0 {
+		return errors.Join(err, book.Remove(context.WithoutCancel(ctx), s)) // nothing was done in it
+	}
 	if err != nil {
 		return err
 	}
@@ -148,8 +156,11 @@ func (b *bench) sessionFor(ctx context.Context, book *session.Book, f runFlags) 
 var passed = []string{"TERM", "COLORTERM", "LANG", "LANGUAGE", "TZ", "NO_COLOR"}
 
 // command describes what runs, from flags and surroundings.
-func (a *app) command(b *bench, s *session.Session, f runFlags, args []string) (session.Command, error) {
+func (a *app) command(b *bench, f runFlags, args []string) (session.Command, error) {
 	c := session.Command{Args: args, Stdin: a.in, Stdout: a.out, Stderr: a.err, Protect: b.protected(), Limits: session.DefaultLimits()}
+	if err := setLimits(&c.Limits, f.limits); err != nil {
+		return c, err
+	}
 	for _, w := range a.without {
 		c.Without = append(c.Without, sandbox.WallName(w))
 	}
@@ -160,7 +171,7 @@ func (a *app) command(b *bench, s *session.Session, f runFlags, args []string) (
 	if err != nil {
 		return c, err
 	}
-	root, err := filepath.EvalSymlinks(s.Dir)
+	root, err := filepath.EvalSymlinks(b.repo.Root())
 	if err != nil {
 		return c, err
 	}
@@ -168,7 +179,7 @@ func (a *app) command(b *bench, s *session.Session, f runFlags, args []string) (
 		dir = root
 	}
 	c.Dir = dir
-	c.Env = append(c.Env, "PATH="+systemPath(os.Getenv("PATH")), "ASPIS_SESSION="+s.Name)
+	c.Env = append(c.Env, "PATH="+systemPath(os.Getenv("PATH")))
 	for _, name := range passed {
 		if v, ok := os.LookupEnv(name); ok {
 			c.Env = append(c.Env, name+"="+v)
@@ -207,7 +218,6 @@ func (a *app) command(b *bench, s *session.Session, f runFlags, args []string) (
 		}
 		c.Shown = append(c.Shown, abs)
 	}
-	c.Begun = func(mode string, missing []session.Wall) { a.announce(s, mode, missing) }
 	return c, nil
 }
 
