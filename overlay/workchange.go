@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"path"
-	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -146,6 +145,10 @@ func (w *WorkArea) partChanges(ctx context.Context, i int, part workPart, o Chan
 	return nil
 }
 
+// changeReaders is how many files are read at once: where they are kept, most of
+// the time goes into waiting for the disk, which takes many in one go.
+const changeReaders = 16
+
 // changeReader reads the bytes of both sides of changes.
 type changeReader struct {
 	store *Store
@@ -159,7 +162,7 @@ type changeReader struct {
 func (r *changeReader) all(ctx context.Context, ops []upper.Op) ([]WorkChange, error) {
 	changes := make([]WorkChange, len(ops))
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(runtime.GOMAXPROCS(0))
+	g.SetLimit(changeReaders)
 	for i, op := range ops {
 		g.Go(func() (err error) {
 			if changes[i], err = r.one(ctx, op); err != nil {
