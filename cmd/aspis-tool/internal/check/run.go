@@ -82,7 +82,7 @@ func (r *run) all(ctx context.Context) (err error) {
 	var old []item
 	var lost error
 	if len(found) > 0 || r.q.Comparison == schemas.Resolved {
-		old, lost = r.items(ctx, r.before, was, false)
+		old, lost = r.items(ctx, r.before, r.followed(was, found), false)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -95,6 +95,29 @@ func (r *run) all(ctx context.Context) (err error) {
 	}
 	r.report(old, found, lost != nil)
 	return nil
+}
+
+// followed adds the files that the tool went on to from those that it was given,
+// and that no change touches: what it finds there it must have been able to find
+// before.
+func (r *run) followed(was []string, found []item) []string {
+	if r.tool.Scope == "workspace" {
+		return was
+	}
+	changed, known := r.changed(), map[string]bool{}
+	for _, name := range was {
+		known[name] = true
+	}
+	for _, it := range found {
+		if known[it.Path] || changed[it.Path] {
+			continue
+		}
+		known[it.Path] = true
+		if _, file := r.before.kind(it.Path); file {
+			was = append(was, it.Path)
+		}
+	}
+	return was
 }
 
 // account names the blobs that the tool could see, and what of the change it
