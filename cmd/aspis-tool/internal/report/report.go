@@ -5,6 +5,7 @@
 package report
 
 import (
+	"bytes"
 	"fmt"
 	"path"
 	"regexp"
@@ -79,7 +80,7 @@ func nowhere() Finding {
 // says: nothing that was read of it counts then.
 func Read(f toolspec.Format, out []byte) (*Report, error) {
 	r := &Report{}
-	if len(strings.TrimSpace(string(clipFor(out)))) == 0 && (f.EmptyIsClean || f.Format == "errorformat") {
+	if len(bytes.TrimSpace(out)) == 0 && (f.EmptyIsClean || f.Format == "errorformat") {
 		return r, nil
 	}
 	var err error
@@ -120,9 +121,6 @@ func Read(f toolspec.Format, out []byte) (*Report, error) {
 	}
 	return r, nil
 }
-
-// clipFor keeps the look at whether there is anything at all short.
-func clipFor(b []byte) []byte { return b[:min(len(b), 1<<16)] }
 
 // splitMessages takes the rule out of messages that hold it.
 func (r *Report) splitMessages(pattern string) error {

@@ -137,6 +137,14 @@ func TestLines(t *testing.T) {
 	}
 }
 
+// TestFarDown: what comes after much of nothing is read.
+func TestFarDown(t *testing.T) {
+	r, err := Read(toolspec.Format{Format: "errorformat", Errorformat: []string{"%f:%l: %m"}}, []byte(strings.Repeat(" \n", 1<<17)+"a:1: m\n"))
+	if err != nil || len(r.Findings) != 1 {
+		t.Errorf("%v, %d findings", err, len(r.Findings))
+	}
+}
+
 func TestTooMany(t *testing.T) {
 	r, err := Read(toolspec.Format{Format: "errorformat", Errorformat: []string{"%f:%l: %m"}}, []byte(strings.Repeat("a:1: m\n", MaxFindings+5)))
 	if err != nil || len(r.Findings) != MaxFindings || len(r.Gaps) != 1 {
