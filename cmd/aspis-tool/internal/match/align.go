@@ -14,6 +14,9 @@ type stream struct {
 	// begin and end are where each file lies, by name.
 	begin, end map[string]int
 	order      []string
+	// broken and back count, up to each token, those that do not follow on the one
+	// before in the other stream, and those that come before it or are not there.
+	broken, back []int32
 	// edge is true at the first token of a file.
 	edge []bool
 }
@@ -214,4 +217,31 @@ func hashAt(s *stream, i, k int) (h uint64, ok bool) {
 		h = (h ^ uint64(uint32(s.words[i+n]))) * 1099511628211
 	}
 	return h, true
+}
+
+// sum makes run and stands answer at once, however long a range is.
+func (s *stream) sum() {
+	s.broken, s.back = make([]int32, len(s.to)+1), make([]int32, len(s.to)+1)
+	for i, t := range s.to {
+		s.broken[i+1], s.back[i+1] = s.broken[i], s.back[i]
+		if t == unaligned || i == 0 || t != s.to[i-1]+1 {
+			s.broken[i+1]++
+		}
+		if t == unaligned || i == 0 || s.to[i-1] == unaligned || t <= s.to[i-1] {
+			s.back[i+1]++
+		}
+	}
+}
+
+// run reports whether tokens are all aligned, with one run of the other stream:
+// pieces from several places are not the code that stood there.
+func (s *stream) run(from, to int) bool {
+	return s.to[from] != unaligned && s.broken[to] == s.broken[from+1]
+}
+
+// stands reports whether tokens are all there in the other stream in their
+// order, with little put in between: what was put in is not what they are about.
+func (s *stream) stands(from, to int) bool {
+	const little = 8
+	return s.to[from] != unaligned && s.back[to] == s.back[from+1] && int(s.to[to-1]-s.to[from]) < to-from+little
 }

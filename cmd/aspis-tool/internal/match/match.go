@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"sort"
 	"strings"
 )
 
@@ -22,9 +23,9 @@ type Item struct {
 	// taken to be about the file as a whole.
 	Text *Text
 
-	core     string // its tokens
+	core     string // names its tokens
 	says     string // rule and message without positions
-	from, to int    // its tokens in the stream, in the file's own count
+	from, to int    // its tokens, in the file's own count; while pairing, in the stream's
 }
 
 // positions in messages: "x.go:12:3", "line 12", "lines 3-4", "column 7", "12:3".
@@ -63,17 +64,7 @@ func (it *Item) prepare() {
 		return
 	}
 	it.from, it.to = it.Text.core(it.Place)
-	from, to, mark := it.from, it.to, "\x00"
-	if from == to {
-		// It is about what is between tokens: its neighbours stand for it.
-		from, to, mark = max(from-1, 0), min(to+1, len(it.Text.tokens)), "\x00between\x00"
-	}
-	var b strings.Builder
-	for i := from; i < to; i++ {
-		b.WriteString(it.Text.word(i))
-		b.WriteString(mark)
-	}
-	it.core = b.String()
+	it.core = it.Text.name(it.from, it.to)
 }
 
 // Result says of each finding after a change whether it was there before, and
@@ -90,9 +81,6 @@ func Compare(before, after []Item) Result {
 		after[i].prepare()
 	}
 	p := &pairing{before: before, after: after, r: r, bySays: map[string][]int{}}
-	for i := range before {
-		p.bySays[before[i].says] = append(p.bySays[before[i].says], i)
-	}
 	p.aligned()
 	p.equal(func(it *Item) string { return it.Home })
 	p.equal(func(*Item) string { return "" })
@@ -146,6 +134,9 @@ func (p *pairing) aligned() {
 		homes[p.after[i].Path] = p.after[i].Home
 	}
 	align(a, b, func(name string) string { return homes[name] })
+	p.index(b)
+	a.sum()
+	b.sum()
 	// The very same range first: of two findings on one line each keeps its own.
 	for _, exact := range []bool{true, false} {
 		for i := range p.after {
@@ -159,60 +150,49 @@ func (p *pairing) aligned() {
 	}
 }
 
+// index sorts the findings before the change that say the same by where they
+// begin.
+func (p *pairing) index(b *stream) {
+	for i := range p.before {
+		it := &p.before[i]
+		if it.from == it.to {
+			continue
+		}
+		at := b.begin[it.Path]
+		it.from, it.to = at+it.from, at+it.to
+		p.bySays[it.says] = append(p.bySays[it.says], i)
+	}
+	for _, list := range p.bySays {
+		slices.SortStableFunc(list, func(x, y int) int { return cmp.Compare(p.before[x].from, p.before[y].from) })
+	}
+}
+
+// maxLooks bounds the findings that one is compared with.
+const maxLooks = 64
+
 // counterpart finds the free finding before the change that a finding after it
 // is, or -1.
 func (p *pairing) counterpart(a, b *stream, i int, exact bool) int {
 	it := &p.after[i]
 	start := a.begin[it.Path]
-	lo, hi, ok := span(a.to[start+it.from : start+it.to])
-	if !ok {
+	if !a.run(start+it.from, start+it.to) {
 		return -1
 	}
-	for _, j := range p.bySays[it.says] {
-		was := &p.before[j]
-		if p.r.Still[j] || was.from == was.to {
-			continue
-		}
-		at := b.begin[was.Path]
-		from, to := at+was.from, at+was.to
-		if exact && (lo != from || hi != to-1 || it.to-it.from != was.to-was.from) {
-			continue
-		}
-		if hi < from || lo >= to {
-			continue
-		}
-		if stands(b.to[from:to]) {
-			return j
+	lo := int(a.to[start+it.from])
+	hi := lo + it.to - it.from
+	list := p.bySays[it.says]
+	// Of those that begin before the end of it, the nearest.
+	last := sort.Search(len(list), func(n int) bool { return p.before[list[n]].from >= hi })
+	for n := last - 1; n >= max(0, last-maxLooks); n-- {
+		was := &p.before[list[n]]
+		switch {
+		case p.r.Still[list[n]] || was.to <= lo:
+		case exact && (was.from != lo || was.to != hi):
+		case b.stands(was.from, was.to):
+			return list[n]
 		}
 	}
 	return -1
-}
-
-// span gives the first and last counterpart; ok is false where a token has none,
-// or where they are not one run: pieces from several places are not the code that
-// stood there.
-func span(to []int32) (lo, hi int, ok bool) {
-	if len(to) == 0 || to[0] == unaligned {
-		return 0, 0, false
-	}
-	for i, t := range to[1:] {
-		if t != to[i]+1 {
-			return 0, 0, false
-		}
-	}
-	return int(to[0]), int(to[len(to)-1]), true
-}
-
-// stands reports whether all that a finding was about is still there in its
-// order, with little put in between: what was put in is not what it is about.
-func stands(to []int32) bool {
-	for i, t := range to {
-		if t == unaligned || (i > 0 && t <= to[i-1]) {
-			return false
-		}
-	}
-	const little = 8
-	return int(to[len(to)-1]-to[0]) < len(to)+little
 }
 
 func texts(items []Item) map[string]*Text {

@@ -236,6 +236,33 @@ func TestPureMoves(t *testing.T) {
 	}
 }
 
+// TestMany has what a hostile project can make of a tool: very many findings that
+// say the same, of single places and of the whole of a large file. It would not
+// end if each were compared with each.
+func TestMany(t *testing.T) {
+	const n = 20_000
+	text := strings.Repeat("BAD(x)\n", n)
+	large := func(text string) (out []Item) {
+		x := NewText([]byte(text))
+		for i := range n {
+			for _, p := range []Place{{Known: true, Start: 7 * i, End: 7*i + 3, Exact: true}, {Known: true, Start: i, End: len(text) - i, Exact: true}} {
+				out = append(out, Item{Rule: "r", Message: "m", Path: "a", Home: "a", Place: p, Text: x})
+			}
+		}
+		return out
+	}
+	r := Compare(large(text), large(text))
+	if slices.Contains(r.Old, false) {
+		t.Error("a file is not like itself")
+	}
+	// In another file, which is not one run of the first.
+	other := large(strings.Replace(text, "BAD", "GOOD", 1))
+	Compare(large(text), other)
+	if got := Fingerprints(other); len(got) != 2*n {
+		t.Errorf("%d fingerprints", len(got))
+	}
+}
+
 // TestFingerprints must not change where nothing is new, and be different.
 func TestFingerprints(t *testing.T) {
 	a := find("a", "a", "x\ncall(BAD, 1)\ncall(BAD, 1)\ny(BAD)\n", false)

@@ -1,6 +1,10 @@
 package match
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
 	"sort"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -12,6 +16,9 @@ type Text struct {
 	content []byte
 	lines   []int // where each line begins
 	tokens  []token
+	names   map[[2]int]string // of ranges of tokens that were asked for
+	hashed  int               // tokens that went into names
+	whole   []byte            // the digest of content, once it was needed
 }
 
 type token struct{ start, end int }
@@ -176,4 +183,44 @@ func (t *Text) core(p Place) (from, to int) {
 	from = sort.Search(len(t.tokens), func(i int) bool { return t.tokens[i].end > start })
 	to = sort.Search(len(t.tokens), func(i int) bool { return t.tokens[i].start >= end })
 	return from, max(from, to)
+}
+
+// maxNamed bounds the tokens that are hashed of a file: a tool may report large
+// ranges of it many times.
+const maxNamed = 2_000_000
+
+// name names the tokens of a range: ranges with the same tokens have the same
+// name. An empty range is named by its neighbours.
+func (t *Text) name(from, to int) string {
+	key := [2]int{from, to}
+	if n, ok := t.names[key]; ok {
+		return n
+	}
+	h := sha256.New()
+	add := func(from, to int) {
+		for i := from; i < to; i++ {
+			h.Write([]byte(t.word(i)))
+			h.Write([]byte{0})
+		}
+	}
+	switch n := to - from; {
+	case n == 0:
+		h.Write([]byte("between"))
+		add(max(from-1, 0), min(to+1, len(t.tokens)))
+	case t.hashed+n > maxNamed:
+		// The same only in the very same file. What was aligned is not asked.
+		if t.whole == nil {
+			sum := sha256.Sum256(t.content)
+			t.whole = sum[:]
+		}
+		h.Write(fmt.Appendf(slices.Clip(t.whole), "%d-%d", from, to))
+	default:
+		t.hashed += n
+		add(from, to)
+	}
+	if t.names == nil {
+		t.names = map[[2]int]string{}
+	}
+	t.names[key] = hex.EncodeToString(h.Sum(nil))
+	return t.names[key]
 }
