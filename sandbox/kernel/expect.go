@@ -36,6 +36,10 @@ type Expect struct {
 	// StageDir is where the first stage's own files are mounted, besides what
 	// the Spec asks for. Empty means /.aspis.
 	StageDir string
+	// Root is a directory of the host's at which an overlay is mounted that was
+	// made to be this process's root and nothing else, as container daemons do.
+	// Empty means that no mount of the host's may show the root.
+	Root string
 }
 
 // PipeID identifies a pipe by what fstat gives for either end.

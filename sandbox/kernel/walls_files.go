@@ -77,7 +77,7 @@ func (f *facts) mountProblem(m *mountinfo.Info, k kind) string {
 	case kindUnknown:
 		return "nobody asked for it"
 	case kindRoot:
-		if !rootTypes[m.FSType] || !f.private(m) {
+		if !rootTypes[m.FSType] || !f.private(m) && !f.givenRoot(m) {
 			return "it is a file system of the host's"
 		}
 		need = []string{"ro", "nosuid", "nodev"}
@@ -127,6 +127,14 @@ func (f *facts) workProblem(m *mountinfo.Info) string {
 		return "it is not the work area that the host has made"
 	}
 	return ""
+}
+
+// givenRoot tells whether the root is the very overlay that a daemon has mounted
+// for it on the host.
+func (f *facts) givenRoot(m *mountinfo.Info) bool {
+	var st unix.Stat_t
+	return f.ex.Root != "" && m.FSType == "overlay" && m.Root == "/" && f.root.err == nil &&
+		unix.Stat(f.ex.Root, &st) == nil && (fileID{st.Dev, st.Ino}) == f.root.v
 }
 
 // sizeProblem checks that memory-backed space has an end.
