@@ -11,6 +11,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -65,11 +66,15 @@ func serveDisk(dir string, size int64) int {
 	end := make(chan os.Signal, 1)
 	signal.Notify(end, unix.SIGTERM)
 	<-end
-	if err := server.Unmount(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+	// The kernel detaches a loop device a little after it was told to.
+	for range 200 {
+		if err = server.Unmount(); err == nil {
+			return 0
+		}
+		time.Sleep(50 * time.Millisecond)
 	}
-	return 0
+	fmt.Fprintln(os.Stderr, err)
+	return 1
 }
 
 func (d *recorder) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
