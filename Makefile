@@ -18,7 +18,7 @@ SHELL       := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 
 .DEFAULT_GOAL := build
-.PHONY: build install demo test test-tools bench lint fuzz clean help needs
+.PHONY: build install demo test test-tools vm-test bench lint fuzz clean help needs
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -49,6 +49,10 @@ test: build ## run every test; as root all of them can run
 
 test-tools: ## run the presets on every tool that is in PATH; takes minutes
 	ASPIS_TEST_TOOLS=all $(GO) test -count=1 -timeout 30m -run TestRealTools -v ./cmd/aspis-tool
+
+vm-test: build ## boot kinds of machine in software and try isolation on each (VM=v2-root,... for some)
+	@./scripts/needs.sh qemu-system-x86 e2fsprogs xz-utils uidmap
+	$(GO) run ./integration/vm -bin $(BIN) -work $(BIN)/vm -only "$(VM)"
 
 bench: build ## measure beside bwrap, crun and runc, in one run
 	@./scripts/needs.sh bubblewrap crun runc || echo "measuring without what is missing"
