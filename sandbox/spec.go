@@ -30,6 +30,9 @@ type Spec struct {
 	System bool
 	// Mounts are shown as well, always read-only.
 	Mounts []Mount
+	// Exchangeable lets the sources of Mounts be exchanged while the program
+	// runs, by runtimes that can (see container.Runtime).
+	Exchangeable bool
 	// Work are writable work areas: overlays whose upper layer is the host's own
 	// and which hold back what is written there. Nothing else that is shown can
 	// be written, but /tmp.

@@ -2,6 +2,7 @@ package container
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -18,6 +19,9 @@ const helperEnv = "ASPIS_TEST_HELPER"
 
 // relayEnv names the destinations that the helper's sandbox may reach.
 const relayEnv = "ASPIS_TEST_RELAY"
+
+// warmEnv names a directory that is shown in a sandbox made ahead.
+const warmEnv = "ASPIS_TEST_WARM"
 
 // stateEnv is the helper's state directory, and artifactEnv the probe's.
 const (
@@ -72,6 +76,27 @@ func helper(ctx context.Context, what string) error {
 			return err
 		}
 		spec.Relay, spec.Env = out, append(spec.Env, egress.Environment(sandbox.RelayPort, "")...)
+	}
+	if dir := os.Getenv(warmEnv); dir != "" {
+		spec.Exchangeable = true
+		spec.Mounts = []sandbox.Mount{{Source: dir, Target: "/workspace/candidate"}}
+		spec.Protect = []string{"/root"}
+		if err := rt.Warm(ctx, spec, 1, time.Hour); err != nil {
+			return err
+		}
+		defer rt.Close()
+		took := rt.takeWarm(ctx, &spec)
+		if took == nil {
+			return errors.New("none is taken")
+		}
+		first, _ := took.Evidence().Mode()
+		ev, err := took.Exchange(ctx, []sandbox.Mount{{Source: artifact, Target: "/workspace/candidate"}})
+		if err != nil {
+			return err
+		}
+		mode, missing := ev.Mode()
+		fmt.Println("warm", first, mode, missing)
+		return took.Close(ctx)
 	}
 	p, err := rt.Start(ctx, spec)
 	if err != nil {

@@ -27,7 +27,7 @@ func TestMemoryLimit(t *testing.T) {
 // the resource limits have to do.
 func TestWatchedLimits(t *testing.T) {
 	rt := newRuntime(t)
-	rt.groups = hierarchy{}
+	rt.groups = hierarchy{unified: rt.groups.unified}
 	t.Run("memory", func(t *testing.T) {
 		spec := probeSpec("hog")
 		spec.Limits.MemoryBytes = 64 << 20
@@ -48,7 +48,7 @@ func TestWatchedLimits(t *testing.T) {
 // has to do for the share.
 func TestCPUTotal(t *testing.T) {
 	rt := newRuntime(t)
-	rt.groups = hierarchy{}
+	rt.groups = hierarchy{unified: rt.groups.unified}
 	spec := probeSpec("spin")
 	spec.Limits.WallClock = 30 * time.Second
 	spec.Limits.CPUPercent = 3 // of 30 s, and less than any machine has

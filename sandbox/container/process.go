@@ -46,12 +46,16 @@ type process struct {
 	pipes   *supervise.Pipes
 	fifo    *os.File
 	relay   *relay // nil without
+	held    *kernel.Held
+	filter  []byte // the seccomp program that it runs under
 
 	lib      *libcontainer.Process
 	launched bool        // something was made in the MountSpace
 	started  atomic.Bool // lib has a child to wait for
 	pid      int
 	evidence sandbox.Evidence
+
+	exchanging sync.Mutex // over evidence and the Spec's mounts, once started
 
 	done    chan struct{} // closed when exit is set
 	exit    sandbox.ExitState
@@ -108,7 +112,36 @@ func (p *process) inspect(filter []byte) (err error) {
 	if err != nil {
 		return err
 	}
-	p.evidence, err = kernel.Inspect(p.pid, kernel.Expect{
+	if p.held != nil {
+		p.held.Close()
+	}
+	p.filter = filter
+	p.held, p.evidence, err = kernel.Hold(p.pid, p.expect(ids))
+	if err != nil {
+		return fmt.Errorf("read evidence: %w", err)
+	}
+	return nil
+}
+
+// inspectAgain reads what the host may have changed since.
+func (p *process) inspectAgain(running bool) error {
+	ids, err := p.pipes.IDs()
+	if err != nil {
+		return err
+	}
+	runtime := p.evidence.Runtime
+	ev, err := p.held.Again(p.expect(ids), running)
+	if err != nil {
+		return fmt.Errorf("read evidence: %w", err)
+	}
+	ev.Runtime = runtime
+	p.evidence = ev
+	return nil
+}
+
+// expect is what the process is held against.
+func (p *process) expect(ids []kernel.PipeID) kernel.Expect {
+	return kernel.Expect{
 		Spec:        p.spec,
 		HostPid:     os.Getpid(),
 		Thread:      p.space.tid,
@@ -116,13 +149,9 @@ func (p *process) inspect(filter []byte) (err error) {
 		Watchdog:    p.dog != nil,
 		Watched:     p.watched(),
 		Pipes:       ids,
-		Filter:      filter,
+		Filter:      p.filter,
 		Relay:       p.relay.expect(),
-	})
-	if err != nil {
-		return fmt.Errorf("read evidence: %w", err)
 	}
-	return nil
 }
 
 // limitAfterStart sets what the start itself could not have lived under: the
@@ -175,11 +204,16 @@ func (p *process) watched() sandbox.Limits {
 	return l
 }
 
-func (p *process) Pid() int                   { return p.pid }
-func (p *process) Evidence() sandbox.Evidence { return p.evidence }
-func (p *process) Stdin() io.WriteCloser      { return p.pipes.Host[0] }
-func (p *process) Stdout() io.Reader          { return p.pipes.Host[1] }
-func (p *process) Stderr() io.Reader          { return p.pipes.Host[2] }
+func (p *process) Pid() int { return p.pid }
+func (p *process) Evidence() sandbox.Evidence {
+	p.exchanging.Lock()
+	defer p.exchanging.Unlock()
+	return p.evidence
+}
+
+func (p *process) Stdin() io.WriteCloser { return p.pipes.Host[0] }
+func (p *process) Stdout() io.Reader     { return p.pipes.Host[1] }
+func (p *process) Stderr() io.Reader     { return p.pipes.Host[2] }
 
 // Release lets the first stage become the program. The wall clock runs from here.
 func (p *process) Release(ctx context.Context) error {
@@ -242,6 +276,9 @@ func (p *process) Close(ctx context.Context) error {
 	}
 	var errs []error
 	p.relay.close()
+	if p.held != nil {
+		p.held.Close()
+	}
 	if p.pipes != nil {
 		p.pipes.Close()
 	}

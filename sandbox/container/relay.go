@@ -2,13 +2,11 @@ package container
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
 	"runtime"
 	"sync"
-	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -23,7 +21,6 @@ import (
 type relay struct {
 	to     sandbox.Relay
 	ln     *net.TCPListener
-	ino    uint64
 	mu     sync.Mutex
 	cancel context.CancelFunc
 	done   chan struct{} // closed when nobody serves it any more
@@ -49,10 +46,6 @@ func openRelay(pid int, to sandbox.Relay) (*relay, error) {
 	}
 	r := &relay{to: to, ln: m.ln, done: make(chan struct{}), cancel: func() {}}
 	close(r.done)
-	var err error
-	if r.ino, err = socketInode(m.ln); err != nil {
-		return nil, errors.Join(fmt.Errorf("relay: %w", err), m.ln.Close())
-	}
 	return r, nil
 }
 
@@ -91,24 +84,12 @@ func raiseLoopback() error {
 	return nil
 }
 
-func socketInode(c syscall.Conn) (ino uint64, err error) {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	var st unix.Stat_t
-	if cerr := raw.Control(func(fd uintptr) { err = unix.Fstat(int(fd), &st) }); cerr != nil {
-		return 0, cerr
-	}
-	return st.Ino, err
-}
-
 // expect describes the socket for the evidence. A nil relay is none.
 func (r *relay) expect() *kernel.Listener {
 	if r == nil {
 		return nil
 	}
-	return &kernel.Listener{Ino: r.ino, Port: sandbox.RelayPort, Destinations: len(r.to.Destinations())}
+	return &kernel.Listener{Socket: r.ln, Port: sandbox.RelayPort, Destinations: len(r.to.Destinations())}
 }
 
 // serve begins to let connections through.

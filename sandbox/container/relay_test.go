@@ -145,9 +145,9 @@ func TestRelayEvidence(t *testing.T) {
 		change func(t *testing.T, p *process)
 		want   string
 	}{
-		{"another socket", func(t *testing.T, p *process) { another(t, p.pid, "udp4", "127.0.0.1:53") }, "a socket of udp"},
-		{"another listener", func(t *testing.T, p *process) { another(t, p.pid, "tcp4", "127.0.0.1:80") }, "a socket of tcp"},
-		{"no relay", func(_ *testing.T, p *process) { p.relay.close() }, "the relay is not there"},
+		{"another socket", func(t *testing.T, p *process) { another(t, p.pid, "udp4", "127.0.0.1:53") }, "1 sockets of UDP"},
+		{"another listener", func(t *testing.T, p *process) { another(t, p.pid, "tcp4", "127.0.0.1:80") }, "2 sockets of TCP"},
+		{"no relay", func(_ *testing.T, p *process) { p.relay.close() }, "could not be checked"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			started, err := rt.Start(testContext(t), spec)

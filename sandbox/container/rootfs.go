@@ -32,7 +32,8 @@ type root struct {
 	spec    *sandbox.Spec
 	without map[sandbox.WallName]bool
 	self    self
-	owner   int // outside id of the user that the program runs as, for /tmp
+	places  []string // for mounts that come later
+	owner   int      // outside id of the user that the program runs as, for /tmp
 }
 
 func (r *root) build() error {
@@ -194,6 +195,14 @@ func (r *root) work() error {
 }
 
 func (r *root) mounts() error {
+	for _, p := range r.places {
+		if err := r.mkdir(p); err != nil {
+			return err
+		}
+	}
+	if r.spec.Exchangeable {
+		return nil // hung up when the sandbox is there
+	}
 	for _, m := range r.spec.Mounts {
 		err := r.place(m)
 		if err != nil {

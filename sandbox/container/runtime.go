@@ -54,6 +54,7 @@ type Runtime struct {
 	dev     string // the sandboxes' /dev, in the MountSpace
 	noUsers error  // why there is no user namespace, if there is none
 
+	warm     warm
 	covered  bool        // something is mounted over parts of /proc
 	procShut atomic.Bool // and the kernel has refused a new one for it
 }
@@ -76,6 +77,7 @@ func New(opt Options) (*Runtime, error) {
 	// standard error in the middle of ours.
 	logrus.SetOutput(io.Discard)
 	r := &Runtime{opt: opt}
+	r.warm.pools = map[string]*pool{}
 	var err error
 	if r.who, err = CurrentIdentity(); err != nil {
 		return nil, err
@@ -166,14 +168,29 @@ func (r *Runtime) WhyNoUserNamespace() string {
 func (r *Runtime) Start(ctx context.Context, spec sandbox.Spec) (sandbox.Process, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
+	if p := r.takeWarm(ctx, &spec); p != nil {
+		return p, nil
+	}
+	p, err := r.startCold(ctx, spec, nil)
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// ahead says of a sandbox that is made ahead what comes later.
+type ahead struct{ places []string } // where something will be mounted
+
+// startCold makes a sandbox from nothing. later is nil where it is for now.
+func (r *Runtime) startCold(ctx context.Context, spec sandbox.Spec, later *ahead) (*process, error) {
 	shut := r.procShut.Load()
-	p, err := r.start(ctx, spec, shut)
+	p, err := r.start(ctx, spec, later, shut)
 	if err == nil || !r.covered || shut || ctx.Err() != nil {
 		return p, err
 	}
 	// Where an outer container covers parts of /proc, the kernel gives no new
 	// one. Whether that was the reason shows in the second start, with the old.
-	p, again := r.start(ctx, spec, true)
+	p, again := r.start(ctx, spec, later, true)
 	if again != nil {
 		return nil, err
 	}
@@ -182,10 +199,13 @@ func (r *Runtime) Start(ctx context.Context, spec sandbox.Spec) (sandbox.Process
 }
 
 // start builds one sandbox. oldProc shows the present /proc in it.
-func (r *Runtime) start(ctx context.Context, spec sandbox.Spec, oldProc bool) (_ sandbox.Process, err error) {
+func (r *Runtime) start(ctx context.Context, spec sandbox.Spec, later *ahead, oldProc bool) (_ *process, err error) {
 	without := map[sandbox.WallName]bool{}
 	for _, w := range spec.Without {
 		without[w] = true
+	}
+	if spec.Exchangeable && without[sandbox.WallMountNamespace] {
+		return nil, fmt.Errorf("sandbox %q: its mounts cannot be exchanged without a mount namespace of its own", spec.Name)
 	}
 	filter, err := r.filterFor(&spec)
 	if err != nil {
@@ -210,6 +230,12 @@ func (r *Runtime) start(ctx context.Context, spec sandbox.Spec, oldProc bool) (_
 			err = fmt.Errorf("sandbox %q: %w", spec.Name, errors.Join(err, p.Close(clean)))
 		}
 	}()
+	switch {
+	case later != nil:
+		p.root.places = later.places
+	case spec.Exchangeable:
+		p.root.places = targets(spec.Mounts)
+	}
 	// The start itself cannot be interrupted but by killing what it started.
 	killed := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -242,7 +268,12 @@ func (r *Runtime) start(ctx context.Context, spec sandbox.Spec, oldProc bool) (_
 	if err := p.limitAfterStart(); err != nil {
 		return nil, err
 	}
-	if spec.Relay != nil && !breaks(without, sandbox.WallNetworkNamespace) {
+	if spec.Exchangeable && later == nil {
+		if err := p.attach(spec.Mounts, false); err != nil {
+			return nil, err
+		}
+	}
+	if spec.Relay != nil && later == nil && !breaks(without, sandbox.WallNetworkNamespace) {
 		if p.relay, err = openRelay(p.pid, spec.Relay); err != nil {
 			return nil, err
 		}

@@ -1,6 +1,10 @@
 package kernel
 
-import "github.com/aspis-dev/aspis/sandbox"
+import (
+	"syscall"
+
+	"github.com/aspis-dev/aspis/sandbox"
+)
 
 // Expect is what a process is held against. All of it comes from the host.
 // What is left out is not assumed: the wall that needs it does not stand.
@@ -45,10 +49,10 @@ type Expect struct {
 // PipeID identifies a pipe by what fstat gives for either end.
 type PipeID struct{ Dev, Ino uint64 }
 
-// Listener identifies a socket of the host's by what fstat gives for it.
+// Listener is a socket of the host's.
 type Listener struct {
-	Ino  uint64
-	Port uint16
+	Socket syscall.Conn
+	Port   int
 	// Destinations is how many it leads to.
 	Destinations int
 }

@@ -3,6 +3,7 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"strconv"
 
@@ -60,7 +61,8 @@ type facts struct {
 	routes, routes6    fact[[]Route]
 	addresses          fact[[]string]
 	sockets            fact[[]UnixSocket]
-	inet               fact[map[string][]InetSocket] // by protocol
+	inet               fact[map[string]int] // sockets by protocol
+	relay              fact[seenListener]
 	files              fact[[]openFile]
 	hostPipes          fact[map[uint64]bool]
 	environ            fact[[]string]
@@ -107,6 +109,10 @@ func (f *facts) gatherHost(host *process) {
 	id, err := idAt(host.fd, "root")
 	f.hostRoot = fact[fileID]{id, err}
 	f.hostGroups = read(host, "cgroup", maxText, ParseMembership)
+	f.gatherHostMounts(host)
+}
+
+func (f *facts) gatherHostMounts(host *process) {
 	f.hostMounts = read(host, "mountinfo", maxMounts, func(s string) (*table, error) {
 		m, err := ParseMounts(s)
 		return newTable(m), err
@@ -176,20 +182,17 @@ func (f *facts) gatherNetwork(p *process) {
 	f.routes6 = optional(read(p, "net/ipv6_route", maxText, ParseRoutes6))
 	f.addresses = optional(read(p, "net/fib_trie", maxText, ParseAddresses))
 	f.sockets = read(p, "net/unix", maxText, ParseUnixSockets)
-	f.inet.v = map[string][]InetSocket{}
-	for _, protocol := range inetProtocols {
-		list := optional(read(p, "net/"+protocol, maxText, ParseInetSockets))
-		if list.err != nil {
-			f.inet.err = list.err
-		}
-		if len(list.v) > 0 {
-			f.inet.v[protocol] = list.v
-		}
+	f.inet = read(p, "net/sockstat", maxText, ParseSockstat)
+	six := optional(read(p, "net/sockstat6", maxText, ParseSockstat))
+	if f.inet.err == nil {
+		f.inet.err = six.err
+		maps.Copy(f.inet.v, six.v)
+	}
+	if r := f.ex.Relay; r != nil {
+		l, err := lookAt(r.Socket)
+		f.relay = fact[seenListener]{l, err}
 	}
 }
-
-// inetProtocols are those whose sockets the kernel lists.
-var inetProtocols = []string{"tcp", "tcp6", "udp", "udp6", "raw", "raw6"}
 
 // optional takes a file that a kernel without that part of the network does
 // not have as an empty one. The interface table, which every kernel has, has

@@ -1,11 +1,13 @@
 package kernel
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // ParseInterfaces gives the names in /proc/<pid>/net/dev.
@@ -171,53 +173,64 @@ func ParseUnixSockets(text string) ([]UnixSocket, error) {
 	return list, nil
 }
 
-// InetSocket is one line of /proc/<pid>/net/tcp, udp or raw, or of their
-// version 6 forms.
-type InetSocket struct {
-	Local string // address and port, hexadecimal, as the kernel prints them
-	State uint64 // TCP_LISTEN is 10
-	Inode uint64
-}
-
-// tcpListen is the state of a listening socket (include/net/tcp_states.h).
-const tcpListen = 10
-
-// ParseInetSockets reads the sockets of one protocol of a network namespace.
-func ParseInetSockets(text string) ([]InetSocket, error) {
-	var list []InetSocket
-	first := true
+// ParseSockstat gives how many sockets of each protocol are in use in a network
+// namespace, from /proc/<pid>/net/sockstat or sockstat6. The tables of the
+// sockets themselves are no alternative: reading one walks the whole machine's.
+func ParseSockstat(text string) (map[string]int, error) {
+	used := map[string]int{}
 	for line := range strings.Lines(text) {
-		// sl local remote st queues timer retransmits uid timeout inode ...
-		f := strings.Fields(line)
-		if first {
-			first = false
-			if len(f) == 0 || f[0] != "sl" {
-				return nil, fmt.Errorf("socket table begins with %q", line)
-			}
-			continue
+		name, rest, ok := strings.Cut(line, ":")
+		f := strings.Fields(rest)
+		if !ok {
+			return nil, fmt.Errorf("socket count %q", line)
 		}
-		if len(f) < 10 {
-			return nil, fmt.Errorf("socket line %q", line)
+		if len(f) < 2 || f[0] != "inuse" {
+			continue // "sockets: used", which counts the kernel's own as well
 		}
-		state, err := strconv.ParseUint(f[3], 16, 8)
+		n, err := strconv.Atoi(f[1])
 		if err != nil {
-			return nil, fmt.Errorf("socket line %q: %w", line, err)
+			return nil, fmt.Errorf("socket count %q: %w", line, err)
 		}
-		ino, err := strconv.ParseUint(f[9], 10, 64)
-		if err != nil {
-			return nil, fmt.Errorf("socket line %q: %w", line, err)
-		}
-		list = append(list, InetSocket{Local: f[1], State: state, Inode: ino})
+		used[name] = n
 	}
-	if first {
-		return nil, errors.New("socket table has no heading")
+	if len(used) == 0 {
+		return nil, errors.New("socket counts have no protocol")
 	}
-	return list, nil
+	return used, nil
 }
 
-// onLoopback tells whether the socket is bound to 127.0.0.1 and a port. The
-// kernel prints the four bytes of the address as one number of the machine's
-// own order.
-func (s InetSocket) onLoopback(port uint16) bool {
-	return s.Local == fmt.Sprintf("%08X:%04X", binary.NativeEndian.Uint32([]byte{127, 0, 0, 1}), port)
+// seenListener is what the kernel says of a socket of the host's.
+type seenListener struct {
+	ns        fileID // its network namespace
+	at        unix.Sockaddr
+	listening bool
+}
+
+// lookAt asks the kernel where the host's own socket is. The network namespace
+// of a socket is the one that it was made in, whoever holds it.
+func lookAt(c syscall.Conn) (l seenListener, err error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return l, err
+	}
+	cerr := raw.Control(func(fd uintptr) {
+		var ns int
+		if ns, err = unix.IoctlRetInt(int(fd), unix.SIOCGSKNS); err != nil {
+			err = fmt.Errorf("ask for a socket's namespace: %w", err)
+			return
+		}
+		defer unix.Close(ns)
+		var st unix.Stat_t
+		if err = unix.Fstat(ns, &st); err != nil {
+			return
+		}
+		l.ns = fileID{st.Dev, st.Ino}
+		if l.at, err = unix.Getsockname(int(fd)); err != nil {
+			return
+		}
+		var on int
+		on, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
+		l.listening = on == 1
+	})
+	return l, errors.Join(err, cerr)
 }

@@ -367,3 +367,15 @@ func FuzzParsers(f *testing.F) {
 		_, _ = ParseMounts(s)
 	})
 }
+
+func TestParseSockstat(t *testing.T) {
+	got, err := ParseSockstat("sockets: used 14\nTCP: inuse 2 orphan 0 tw 1 alloc 1 mem 0\nUDP: inuse 0 mem 0\nFRAG: inuse 0 memory 0\n")
+	if err != nil || got["TCP"] != 2 || got["UDP"] != 0 || len(got) != 3 {
+		t.Errorf("%v, %v", got, err)
+	}
+	for _, bad := range []string{"", "sockets: used 1\n", "TCP inuse 1\n", "TCP: inuse x\n"} {
+		if got, err := ParseSockstat(bad); err == nil {
+			t.Errorf("%q is taken as %v", bad, got)
+		}
+	}
+}

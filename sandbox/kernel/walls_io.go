@@ -3,6 +3,7 @@ package kernel
 import (
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
 	"strings"
 
@@ -12,7 +13,7 @@ import (
 const loopback = "lo"
 
 func (f *facts) networkInterfaces() verdict {
-	for _, err := range []error{f.interfaces.err, f.routes.err, f.routes6.err, f.addresses.err, f.inet.err, f.strayNS} {
+	for _, err := range []error{f.interfaces.err, f.routes.err, f.routes6.err, f.addresses.err, f.inet.err, f.relay.err, f.strayNS} {
 		if err != nil {
 			return unknown(err)
 		}
@@ -51,19 +52,24 @@ func (f *facts) relaySeen() string {
 // socketProblem finds sockets that nobody asked for, and misses the one that
 // was. Nothing of the process has run yet, so that all are the host's.
 func (f *facts) socketProblem() string {
-	found := false
-	for _, protocol := range inetProtocols {
-		for _, s := range f.inet.v[protocol] {
-			if r := f.ex.Relay; r == nil || protocol != "tcp" || s.Inode != r.Ino || s.State != tcpListen {
-				return fmt.Sprintf("a socket of %s is in its network namespace", protocol)
-			} else if !s.onLoopback(r.Port) {
-				return fmt.Sprintf("the relay listens at %s", s.Local)
-			}
-			found = true
+	want := map[string]int{}
+	if f.ex.Relay != nil {
+		want["TCP"] = 1
+		l := f.relay
+		at, ok := l.v.at.(*unix.SockaddrInet4)
+		switch {
+		case l.err != nil:
+			return fmt.Sprintf("the relay could not be checked: %v", l.err)
+		case l.v.ns != f.ns["net"].v:
+			return "the relay is in another network namespace"
+		case !ok || at.Addr != [4]byte{127, 0, 0, 1} || at.Port != f.ex.Relay.Port || !l.v.listening:
+			return "the relay does not listen on the loopback"
 		}
 	}
-	if f.ex.Relay != nil && !found {
-		return "the relay is not there"
+	for _, protocol := range slices.Sorted(maps.Keys(f.inet.v)) {
+		if n := f.inet.v[protocol]; n != want[protocol] {
+			return fmt.Sprintf("%d sockets of %s are in its network namespace, and %d should be", n, protocol, want[protocol])
+		}
 	}
 	return ""
 }

@@ -45,6 +45,23 @@ func main() {
 		fork()
 	case "files":
 		files()
+	case "cat":
+		for _, p := range os.Args[2:] {
+			b, err := os.ReadFile(p)
+			if err != nil {
+				fmt.Println(err)
+			}
+			fmt.Printf("%s\n", b)
+		}
+	case "look": // at a file, for each line
+		in := bufio.NewScanner(os.Stdin)
+		for in.Scan() {
+			b, err := os.ReadFile(os.Args[2])
+			if err == nil {
+				err = os.WriteFile(os.Args[2], nil, 0o600)
+			}
+			fmt.Printf("%q %v\n", b, err)
+		}
 	case "net":
 		network(os.Args[2:])
 	case "exit":
