@@ -98,6 +98,16 @@ func helper(ctx context.Context, what string) error {
 		fmt.Println("warm", first, mode, missing)
 		return took.Close(ctx)
 	}
+	if what == "ahead" { // killed while one waits that nobody has taken
+		if err := rt.Warm(ctx, spec, 1, time.Hour); err != nil {
+			return err
+		}
+		for _, p := range rt.warm.pools {
+			fmt.Println("provider", p.waiting[0].pid)
+		}
+		fmt.Println("mode held")
+		time.Sleep(time.Hour)
+	}
 	p, err := rt.Start(ctx, spec)
 	if err != nil {
 		return err
