@@ -7,6 +7,6 @@ git ls-files -z '*_test.go' | xargs -0 grep -l '^func Fuzz' | sort | while read 
 	dir=./$(dirname "$file")
 	sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' "$file" | while read -r target; do
 		echo "fuzz $dir $target"
-		go test -run '^$' -fuzz "^$target\$" -fuzztime "$time" "$dir" </dev/null
+		go test -run '^$' -fuzz "^$target\$" -fuzzminimizetime 10x -fuzztime "$time" "$dir" </dev/null
 	done
 done
