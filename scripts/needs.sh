@@ -13,7 +13,6 @@ for p in "$@"; do
 	ntfs-3g) command -v mkfs.ntfs >/dev/null 2>&1 && continue ;;
 	qemu-system-x86) command -v qemu-system-x86_64 >/dev/null 2>&1 && continue ;;
 	xz-utils) command -v xz >/dev/null 2>&1 && continue ;;
-	e2fsprogs) { command -v mke2fs || [ -x /usr/sbin/mke2fs ]; } >/dev/null 2>&1 && continue ;;
 	uidmap) command -v newuidmap >/dev/null 2>&1 && continue ;;
 	libc6-dev) for f in /usr/lib/*/libc.a /usr/lib/libc.a /usr/lib64/libc.a; do [ -e "$f" ] && continue 2; done ;;
 	esac
