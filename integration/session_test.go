@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -233,5 +235,36 @@ func TestSessionOutlivesItsHost(t *testing.T) {
 	o := runIn(t, w, "session", "ls", "--format", "json")
 	if err := json.Unmarshal([]byte(o.Stdout), &all); err != nil || len(all) != 1 || len(all[0].Runs) != 2 {
 		t.Errorf("%v: %s", err, o.Stdout)
+	}
+}
+
+// TestSessionReachesOnlyWhatIsAllowed has real servers, a client in a session, and
+// a key that the client uses and never sees.
+func TestSessionReachesOnlyWhatIsAllowed(t *testing.T) {
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skip("needs: curl, the client of this test")
+	}
+	l := lab(t)
+	w := world(t, l, l.NewConfig())
+	open := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { fmt.Fprint(rw, "open") }))
+	defer open.Close()
+	shut := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { fmt.Fprint(rw, "shut") }))
+	defer shut.Close()
+	address := strings.TrimPrefix(open.URL, "http://")
+	script := fmt.Sprintf("curl -sS -m 10 %s/x; echo; curl -sS -m 10 %s/y; echo; curl -sS -m 5 --noproxy '*' %s/z || echo direct fails", open.URL, shut.URL, open.URL)
+	o := inSession(t, w, []string{"--name", "net", "--allow", address}, "sh", "-c", script)
+	if !strings.Contains(o.Stderr, "session net, isolated") || !strings.HasPrefix(o.Stdout, "open\n") || strings.Contains(o.Stdout, "shut") || !strings.Contains(o.Stdout, "direct fails") {
+		t.Errorf("%+v", o)
+	}
+	if !strings.Contains(o.Stderr, "not let through to "+strings.TrimPrefix(shut.URL, "http://")) {
+		t.Errorf("the refused attempt is not told: %s", o.Stderr)
+	}
+	if o := runIn(t, w, "session", "show", "net"); !strings.Contains(o.Stdout, `"attempts"`) {
+		t.Errorf("the evidence has no attempts: %s", o.Stdout)
+	}
+	for _, bad := range [][]string{{"--allow", "a b"}, {"--credential", "x=Y"}, {"--allow", "example.org", "--credential", "example.org=NO_SUCH_VARIABLE"}} {
+		if o := inSession(t, w, bad, "true"); o.Code != 125 {
+			t.Errorf("%v: %+v", bad, o)
+		}
 	}
 }

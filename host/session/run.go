@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/aspis-dev/aspis/overlay"
 	"github.com/aspis-dev/aspis/sandbox"
+	"github.com/aspis-dev/aspis/sandbox/egress"
 )
 
 // Command is what runs in a session.
@@ -27,6 +29,10 @@ type Command struct {
 	Shown   []string // host paths that are readable inside, at the same place
 	Protect []string // host paths that must not be reachable
 	Limits  sandbox.Limits
+	// Egress is the only way to a network; nil gives none. Bundle is a file on the
+	// host with its certificates, "" for none.
+	Egress  *egress.Proxy
+	Bundle  string
 	Without []sandbox.WallName
 
 	Stdin          io.Reader
@@ -91,6 +97,9 @@ func (r *Runner) Run(ctx context.Context, s *Session, c Command) (_ *Run, err er
 		err = errors.Join(err, p.Close(clean))
 	}()
 	run := Run{Command: c.Args, Started: time.Now().UTC(), Code: -1, Shown: c.Shown, Network: "none"}
+	if c.Egress != nil {
+		run.Network = strings.Join(c.Egress.Destinations(), " ")
+	}
 	run.Mode, run.Walls = wallsOf(p.Evidence())
 	s.Runs = append(s.Runs, run)
 	at := &s.Runs[len(s.Runs)-1]
@@ -106,6 +115,10 @@ func (r *Runner) Run(ctx context.Context, s *Session, c Command) (_ *Run, err er
 	exit, err := converse(ctx, p, c)
 	if err != nil {
 		return nil, err
+	}
+	if c.Egress != nil {
+		record := c.Egress.Log()
+		at.Attempts = &record
 	}
 	at.Ended, at.Code, at.OOM, at.TimedOut = time.Now().UTC(), exit.Code, exit.OOM, exit.TimedOut
 	if exit.Signal > 0 {
@@ -152,11 +165,23 @@ func theSpec(s *Session, c Command, m *overlay.WorkMount) (sandbox.Spec, error) 
 	for _, p := range m.Parts {
 		spec.Work = append(spec.Work, sandbox.Mount{Source: p.Path, Target: p.Dir})
 	}
+	if c.Egress != nil {
+		spec.Relay = c.Egress
+		bundle := ""
+		if c.Bundle != "" {
+			bundle = bundleTarget
+			spec.Mounts = append(spec.Mounts, sandbox.Mount{Source: c.Bundle, Target: bundle})
+		}
+		spec.Env = append(slices.Clone(spec.Env), egress.Environment(sandbox.RelayPort, bundle)...)
+	}
 	for _, p := range c.Shown {
 		spec.Mounts = append(spec.Mounts, sandbox.Mount{Source: p, Target: p})
 	}
 	return spec, nil
 }
+
+// bundleTarget is where a command finds the certificates of its proxy.
+const bundleTarget = "/etc/aspis/certificates.pem"
 
 // program finds the command as a shell would: by its path in the project, or in
 // the directories of PATH.

@@ -22,6 +22,7 @@ import (
 	"github.com/aspis-dev/aspis/overlay"
 	"github.com/aspis-dev/aspis/overlay/gitrepo"
 	"github.com/aspis-dev/aspis/sandbox"
+	"github.com/aspis-dev/aspis/sandbox/egress"
 	"github.com/aspis-dev/aspis/schemas"
 )
 
@@ -39,18 +40,20 @@ type Session struct {
 
 // Run is one command of a session.
 type Run struct {
-	Command  []string  `json:"command"`
-	Started  time.Time `json:"started"`
-	Ended    time.Time `json:"ended,omitzero"` // zero where the host died
-	Code     int       `json:"code"`
-	Mode     string    `json:"mode"`
-	Walls    []Wall    `json:"walls,omitzero"` // that do not stand
-	Shown    []string  `json:"shown,omitzero"` // paths that were made readable
-	MaxRSS   int64     `json:"maxRssBytes,omitzero"`
-	CPUMs    int64     `json:"cpuMs,omitzero"`
-	Network  string    `json:"network"`
-	TimedOut bool      `json:"timedOut,omitzero"`
-	OOM      bool      `json:"oom,omitzero"`
+	Command []string  `json:"command"`
+	Started time.Time `json:"started"`
+	Ended   time.Time `json:"ended,omitzero"` // zero where the host died
+	Code    int       `json:"code"`
+	Mode    string    `json:"mode"`
+	Walls   []Wall    `json:"walls,omitzero"` // that do not stand
+	Shown   []string  `json:"shown,omitzero"` // paths that were made readable
+	MaxRSS  int64     `json:"maxRssBytes,omitzero"`
+	CPUMs   int64     `json:"cpuMs,omitzero"`
+	Network string    `json:"network"` // none, or the destinations that were let through
+	// Attempts to reach something, where there was a way to anything.
+	Attempts *egress.Record `json:"attempts,omitzero"`
+	TimedOut bool           `json:"timedOut,omitzero"`
+	OOM      bool           `json:"oom,omitzero"`
 }
 
 // Wall is one that does not stand, and why.

@@ -24,6 +24,8 @@ type runFlags struct {
 	env           []string
 	shown         []string
 	limits        []string
+	allow         []string
+	credentials   []string
 	remove        bool
 }
 
@@ -54,6 +56,8 @@ own finds none. The exit code is the command's; 125 means that it was not starte
 	cmd.Flags().StringVar(&f.session, "session", "", "go on in the session of this `name`")
 	cmd.Flags().StringSliceVar(&f.env, "env", nil, "pass the variable `NAME`, or set NAME=VALUE")
 	cmd.Flags().StringSliceVar(&f.shown, "ro", nil, "show this `path` of the machine, read-only, at the same place")
+	cmd.Flags().StringSliceVar(&f.allow, "allow", nil, "let it reach `host[:port]` (443), *.host, an address or a range, through a proxy")
+	cmd.Flags().StringSliceVar(&f.credentials, "credential", nil, "add the key in the variable NAME to what goes to a host, as `HOST=NAME`; the command never sees it")
 	cmd.Flags().StringSliceVar(&f.limits, "limit", nil, "bound what it may use: memory=2G, tmp=1G, pids=500, files=1024, cpu=150% or time=10m, as `name=value`")
 	cmd.Flags().BoolVar(&f.remove, "rm", false, "discard the session when the command has ended")
 	cmd.MarkFlagsMutuallyExclusive("name", "session")
@@ -102,6 +106,11 @@ func (a *app) runIn(ctx context.Context, b *bench, f runFlags, args []string, wh
 		return err
 	}
 	cmd.Env = append(cmd.Env, "ASPIS_SESSION="+s.Name)
+	done, err := a.network(b, f, &cmd)
+	if err != nil {
+		return err
+	}
+	defer done()
 	cmd.Begun = func(mode string, missing []session.Wall) { a.announce(s, mode, missing) }
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH)
@@ -122,6 +131,7 @@ func (a *app) runIn(ctx context.Context, b *bench, f runFlags, args []string, wh
 		return err
 	}
 	a.code = run.Code
+	a.tellAttempts(run)
 	if f.remove {
 		return book.Remove(context.WithoutCancel(ctx), s)
 	}
