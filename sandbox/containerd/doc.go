@@ -9,6 +9,6 @@
 //
 // The daemon, its shims and its snapshots are part of the host: they run as the
 // machine's root and are trusted. The package pulls no image and starts no
-// daemon. It links a large client, so programs that must start fast reach it by
-// package sandbox/remote instead. It knows nothing of providers or policy.
+// daemon. It links a large client, so a program that must start fast does not
+// import it. It knows nothing of providers or policy.
 package containerd
