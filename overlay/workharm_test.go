@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -133,6 +134,9 @@ func helperEnter(state, id string) error {
 	if err != nil {
 		return err
 	}
+	// The namespace is this thread's alone: an overlay takes no layer that was
+	// opened in another.
+	runtime.LockOSThread()
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return err
 	}
