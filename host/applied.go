@@ -131,6 +131,7 @@ func (at *attempt) detail(first string) string {
 // rehearsed is the answer to somebody who only wants to know: everything held,
 // and nothing was written.
 func (at *attempt) rehearsed(ctx context.Context, todo []move) (*schemas.ApplyResult, error) {
+	at.notes = append(at.notes, "the checks ran "+string(at.verdict.Assurance.Mode))
 	return at.refuse(ctx, &refusal{reason: "unsupported", detail: fmt.Sprintf("%s: %d paths would be written", DryRun, len(todo))})
 }
 

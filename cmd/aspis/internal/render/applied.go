@@ -32,7 +32,7 @@ func Applied(w io.Writer, plan *schemas.EditPlan, res *schemas.ApplyResult, rehe
 		}
 		fmt.Fprintf(&b, "%s\n\n", prose(r.Detail, o, 0))
 	}
-	if res.Applied {
+	if res.Applied || rehearsed {
 		fmt.Fprintf(&b, "\n%s\n\n", p.dim(prose(res.Assurance.Detail, o, 0)))
 	}
 	b.WriteString(strings.Join(gist(res, rehearsed, p), p.dim(" · ")) + "\n")
