@@ -5,7 +5,7 @@ set -eu
 missing=
 for p in "$@"; do
 	case $p in
-	gcc | git | crun | runc | containerd | cpio | python3 | shellcheck | yamllint | codespell) command -v "$p" >/dev/null 2>&1 && continue ;;
+	gcc | git | crun | runc | containerd | cpio | python3 | curl | shellcheck | yamllint | codespell) command -v "$p" >/dev/null 2>&1 && continue ;;
 	bubblewrap) command -v bwrap >/dev/null 2>&1 && continue ;;
 	e2fsprogs) command -v mkfs.ext4 >/dev/null 2>&1 && continue ;;
 	btrfs-progs) command -v mkfs.btrfs >/dev/null 2>&1 && continue ;;
